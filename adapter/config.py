@@ -44,6 +44,7 @@ from adapter.config_sections import (
     read_readable,
     read_reserve,
     read_signers,
+    read_stores,
     read_table,
     read_time,
     read_treasury,
@@ -69,7 +70,8 @@ class Config:
     egress and ports need there; *egress*: jobs that ask may connect out; *metrics_port*: 0 = none.
     *readable*: folders of the host that plain processes may read, beside its programs.
     *direct*: where ports of workloads are opened to the world, None: nowhere; *mesh*: where members
-    of clusters are reached by each other, None: none is taken that needs it.
+    of clusters are reached by each other, None: none is taken that needs it; *stores*: networks in
+    which a cluster's store may be beside the internet, None: none is shown.
     *minimum*: the least that a job on a channel of its own must be able to cost; None: what ending
     that channel costs, by the chain's parameters.
     """
@@ -112,6 +114,7 @@ class Config:
     windows: tuple[Window, ...] = ()
     direct: Direct | None = None
     mesh: Reach | None = None
+    stores: tuple[str, ...] | None = None
     slices: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
 
     @property
@@ -245,7 +248,7 @@ def _wrong(path: tuple[str, ...], value: object) -> list[str]:
 def _parse(data: Mapping[str, Any]) -> Config:
     known = (
         *_PLAIN, *_TIMES, "home", "state", "labels", "prices", "reserve", "limits", "treasury",
-        "images", "maintenance", "direct", "mesh", "slices", "submit_urls", "minimum",
+        "images", "maintenance", "direct", "mesh", "stores", "slices", "submit_urls", "minimum",
         "readable",
     )  # fmt: skip
     only_known(data, known, "")
@@ -261,6 +264,7 @@ def _parse(data: Mapping[str, Any]) -> Config:
     for name, read in (
         ("prices", read_prices), ("reserve", read_reserve), ("limits", read_limits),
         ("treasury", read_treasury), ("direct", read_direct), ("mesh", read_mesh),
+        ("stores", read_stores),
     ):  # fmt: skip
         if name in data:
             values[name] = read(read_table(data[name], name))

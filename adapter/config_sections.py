@@ -187,6 +187,22 @@ def read_mesh(data: Mapping[str, Any]) -> Reach:
     return Reach(endpoint, *_ports(data, "mesh", "41000-41063"))
 
 
+def read_stores(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """``[stores]``: clusters' members are shown their store here; *networks*: where one may be,
+    beside the internet.
+    """
+    only_known(data, ("networks",), "stores.")
+    said = read_typed(data.get("networks", []), list, "stores.networks")
+    found: list[str] = []
+    for one in said:
+        try:
+            found.append(str(ipaddress.IPv4Network(read_typed(one, str, "stores.networks"))))
+        except ValueError:
+            why = f"stores.networks: {one!r} is no network such as 10.1.0.0/16"
+            raise ConfigRefused(why) from None
+    return tuple(found)
+
+
 def _ports(data: Mapping[str, Any], name: str, such: str) -> tuple[int, int]:
     """The first of a range of ports, and how many they are."""
     first, dash, last = str(data.get("ports", "")).partition("-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -23,6 +24,8 @@ from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.meshing import lacks_for_mesh
 from adapter.runtime.process import ProcessRuntime
+from adapter.runtime.stores.mounts import StoreMounts
+from adapter.runtime.stores.mounts import missing as missing_for_stores
 from adapter.runtime.volumes.runtime import VolumeRuntime, missing
 from adapter.simulate.cuda import simulated_wiper
 from adapter.simulate.host import SimClock, SimHost
@@ -95,6 +98,18 @@ def meshes(config: Config, keys: Keys) -> MeshHost | None:
     if lacks := lacks_for_mesh(RUNTIMES[config.runtime]):
         raise RuntimeFault(f"[mesh] offers clusters a network, for which this host lacks {lacks}")
     return MeshHost(config.folder / "runtime", keys.provider[:16], config.mesh)
+
+
+def stores(config: Config) -> StoreMounts | None:
+    """What shows a cluster's members their store, where the owner has that: also at the market's
+    own host, whose address is the owner's word. A host that lacks something for it is a fault.
+    """
+    if config.stores is None:
+        return None
+    if lacks := missing_for_stores():
+        raise RuntimeFault(f"[stores] shows clusters' stores, for which this host lacks {lacks}")
+    market = urlsplit(config.market).hostname or ""
+    return StoreMounts(config.folder / "runtime", config.stores, market)
 
 
 def runtimes(config: Config, keys: Keys, market: MarketImages) -> dict[str, Runtime]:

@@ -25,8 +25,9 @@ from adapter.core.state import Limits, Own, State
 from adapter.core.ticks import awaits_money
 from adapter.core.workload import Runtime
 from adapter.daemon import metrics
-from adapter.daemon.daemon import Daemon, socket_link
+from adapter.daemon.daemon import Daemon
 from adapter.daemon.earnings import Fees
+from adapter.daemon.link import socket_link
 from adapter.daemon.ports import Chain, Parts
 from adapter.daemon.reload import Settings
 from adapter.daemon.status import StatusSocket
@@ -34,7 +35,7 @@ from adapter.daemon.stocktaking import Stocktaking
 from adapter.daemon.till import Till
 from adapter.devices.inventory import Inventory, Place
 from adapter.devices.scrub import Quarantine
-from adapter.equipment import Scrubber, devices, divide, meshes, runtimes
+from adapter.equipment import Scrubber, devices, divide, meshes, runtimes, stores
 from adapter.host.keys import Keys, load_keys
 from adapter.host.single import only_one
 from adapter.journal.journal import Journal
@@ -177,6 +178,7 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
     _log.info("fees are paid from", address=till.fees.address, fund=till.fund)
 
     mesh = await anyio.to_thread.run_sync(meshes, config, keys)
+    shown = await anyio.to_thread.run_sync(stores, config)
     parts = Parts(
         journal=journal,
         clock=hands.clock,
@@ -187,11 +189,13 @@ async def serve(settings: Settings, keys: Keys, started: Started) -> None:
         ),
         runtimes=able,
         mesh=mesh,
+        stores=shown,
     )  # fmt: skip
 
     def offer_now() -> Offer:
         host, wall_ms, cost = inventory.take(), hands.clock.wall_ms(), till.fees.end_cost
-        return make_offer(settings.now, keys, magic, payout, host, wall_ms, cost, mesh is not None)
+        able = {"mesh": mesh is not None, "store": shown is not None}
+        return make_offer(settings.now, keys, magic, payout, host, wall_ms, cost, **able)
 
     offer = await anyio.to_thread.run_sync(offer_now)
     own = Own(offer, keys.meter, _limits(config), config.treasury)

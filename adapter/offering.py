@@ -63,11 +63,12 @@ def fee_address(keys: Keys, magic: int) -> str:
 
 def make_offer(
     config: Config, keys: Keys, magic: int, payout: str, host: HostHardware, wall_ms: int,
-    end_cost: int = 0, mesh: bool = False,
+    end_cost: int = 0, mesh: bool = False, store: bool = False,
 ) -> Offer:  # fmt: skip
     """The offer as of now.  Disk is told in steps, so that it does not change with every file.
     *end_cost*: lovelace that ending a channel costs; the minimum, unless the owner set another or
-    is paid in a token. *mesh*: its runtimes can join a cluster's own network.
+    is paid in a token. *mesh*: its runtimes can join a cluster's own network; *store*:
+    they can show a store.
     """
     minimum = config.minimum
     if minimum is None:
@@ -109,4 +110,5 @@ def make_offer(
         direct_ports=0 if config.direct is None else config.direct.count,
         cluster_free_ms=config.limits.cluster_free_ms,
         mesh=mesh and config.limits.cluster_free_ms > 0,
+        store=store and config.limits.cluster_free_ms > 0,
     )

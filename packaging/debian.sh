@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, WireGuard, ext4,
+# Installs the system packages that Tally uses on Debian or Ubuntu: Docker and its registry, bubblewrap, WireGuard, rclone, ext4,
 # PostgreSQL and Chromium.
 # Idempotent: a component whose command is already there is left alone, and apt runs only when something is missing.
 # Usage: packaging/debian.sh [--check]     --check installs nothing and exits 1 when something is missing.
@@ -19,6 +19,8 @@ need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
 need wireguard-go wireguard-go
+need rclone rclone
+need fusermount3 fuse3
 need catatonit catatonit
 need mkfs.ext4 e2fsprogs
 need docker-registry docker-registry

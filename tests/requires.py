@@ -23,6 +23,7 @@ from adapter.devices.nvml.nvml import Nvml
 from adapter.mesh import device
 from adapter.mesh.reach import own_address
 from adapter.runtime.docker.networks import holder_program
+from adapter.runtime.stores.mounts import missing as missing_for_stores
 from adapter.runtime.volumes.runtime import missing
 
 
@@ -129,6 +130,12 @@ def need_nats() -> None:
     """Routers can be made here, of network namespaces."""
     lacks = [one for one in ("iptables", "nsenter", "sysctl") if shutil.which(one) is None]
     _need(not lacks, f"no NATs can be made here: {', '.join(lacks)}; run: packaging/debian.sh")
+
+
+def need_stores() -> None:
+    """Stores of clusters can be mounted here: root, /dev/fuse and rclone."""
+    lacks = missing_for_stores()
+    _need(not lacks, f"no store can be mounted here: {lacks}; run: packaging/debian.sh")
 
 
 def need_holder() -> None:

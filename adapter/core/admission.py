@@ -23,6 +23,7 @@ from marketplace.domain.supply.grant import Grant
 from marketplace.domain.supply.hardware import Gpu
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.units import most_owed
+from marketplace.domain.work.cluster_store import FOLDER, OF_STORE, TOLD_STORE
 from marketplace.domain.work.job import TOLD_MESH_ADDRESS, JobSpec
 from marketplace.domain.work.workload import EgressMode, WorkloadSpec
 
@@ -309,6 +310,12 @@ def _simulated(offer: Offer, uuid: str) -> bool:
     return gpu is not None and gpu.simulated
 
 
+def _told(job: JobSpec) -> dict[str, str]:
+    """The job's own environment, and what its adapter says."""
+    mesh = {TOLD_MESH_ADDRESS: at} if (at := job.mesh_address) else {}
+    return {**job.env, **mesh, **({TOLD_STORE: FOLDER} if job.store is not None else {})}
+
+
 def workload(
     own: Own,
     terms: Terms,
@@ -322,14 +329,15 @@ def workload(
     *secrets* opens the sealed values; it is called once, when the workload is about to start.
     """
     offer = own.offer
+    of_host = OF_STORE if job.store is not None else frozenset[str]()
     # A simulated device cannot be handed into a container; it is metered all the same.
     real = tuple(uuid for uuid in grant.gpus if not _simulated(offer, uuid))
     spec = WorkloadSpec(
         lease=terms.lease,
         image=job.image,
         command=job.command,
-        env={**job.env, **({TOLD_MESH_ADDRESS: at} if (at := job.mesh_address) else {})},
-        secrets=secrets(),
+        env=_told(job),
+        secrets={name: value for name, value in secrets().items() if name not in of_host},
         cpu_milli=max(grant.cpu_milli, 1),  # of a volume none
         memory_mib=max(grant.memory_mib, MEMORY_LEAST_MIB),
         disk_mib=grant.disk_mib or DISK_DEFAULT_MIB,
@@ -342,6 +350,7 @@ def workload(
         root_allowed=offer.allow_root,
         egress=job.egress,
         mesh=job.seat,
+        store=job.store is not None,
         labels={"job": terms.job},
         stop_grace_ms=own.limits.stop_grace_ms,
     )

@@ -60,6 +60,11 @@ def rules(state: State, own: Own, job: JobSpec, routed: bool) -> Iterator[Rule]:
         "MESH_REFUSED",
         "this host joins no cluster's own network: take a provider whose offer says mesh",
     )
+    yield (
+        own.offer.store or job.cluster.store is None,
+        "STORES_REFUSED",
+        "this host shows no cluster's store: take a provider whose offer says store",
+    )
 
 
 # ---- waiting -------------------------------------------------------------------------------------

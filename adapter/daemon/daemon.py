@@ -42,21 +42,20 @@ from adapter.core.events import (
 from adapter.core.state import Channel, Lease, Now, Own, State
 from adapter.core.workload import Handle, Runtime, Status, WorkloadGone
 from adapter.daemon.direct_ports import DirectPorts
-from adapter.daemon.link import Link, Listener
+from adapter.daemon.link import Listener
 from adapter.daemon.logs import Logs
 from adapter.daemon.meshes import Meshes
 from adapter.daemon.on_chain import ask
 from adapter.daemon.ports import Chain, Market, Parts
 from adapter.daemon.reconciler import Reconciler
 from adapter.daemon.rounds import PERIOD_MS, Rounds
+from adapter.daemon.stores import Stores
 from adapter.daemon.transfers import Transfers
 from adapter.daemon.workloads import Workloads
 from adapter.host.keys import Keys
 from adapter.metering.telemetry import Gauges
 from marketplace.domain.errors import Fault
 from marketplace.domain.protocol import codec, wire
-from marketplace.domain.protocol.conversation import Client, Numbering
-from marketplace.domain.site import origin_of
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.volume import DESTROYED
 from marketplace.domain.work.workload import WorkloadSpec
@@ -64,20 +63,8 @@ from marketplace.domain.work.workload import WorkloadSpec
 INVENTORY_S: Final = 15.0
 OUTPUT_MIB: Final = 4096
 ALARM_AGAIN_MS: Final = 60_000
-SOFTWARE: Final = "tally-adapter/0.1.0"
 
 _log = structlog.get_logger("adapter")
-
-
-def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Market]:
-    """The real link; *session* is 16 random bytes that name this run of the process."""
-
-    def make(listener: Listener) -> Market:
-        numbering, at = Numbering(session), origin_of(market)
-        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
-        return Link(market, client, listener)
-
-    return make
 
 
 class Daemon:
@@ -104,6 +91,8 @@ class Daemon:
         self.gauges = Gauges()
         self._rounds = Rounds(self, parts.meters)
         self._direct = DirectPorts(self)
+        grace_ms = own.limits.stop_grace_ms
+        self._stores = Stores(self, parts.stores, self.link.send, keys.open_secrets, grace_ms)
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
@@ -289,8 +278,8 @@ class Daemon:
                 self.shipping.stream_closed(message)
             case wire.RelayLooked(lease) if self.lease(lease) is not None:
                 self.gauges.looked[lease] = message
-            case wire.MeshRelay(lease, given):
-                self._meshes.given(lease, given)
+            case wire.MeshRelay() | wire.StoreGiven():
+                self._given(message)
             case wire.EndsProposed() | wire.EndDeclined():
                 if self._chain is not None:
                     self._chain.heard(message)
@@ -298,6 +287,12 @@ class Daemon:
                 self.raise_alarm(code, f"the market refused a message: {text}")
             case _:
                 await self.handle(Heard(message))
+
+    def _given(self, leave: wire.MeshRelay | wire.StoreGiven) -> None:
+        if isinstance(leave, wire.MeshRelay):
+            self._meshes.given(leave.lease, leave.given)
+        else:
+            self._stores.given(leave.lease, leave.given)
 
     # ---- the ticker -----------------------------------------------------------------------------
 
@@ -312,6 +307,7 @@ class Daemon:
         await self.measure_all()
         await self._direct.keep(self._started())
         await self._meshes.keep(self._started())
+        await self._stores.keep(self._started())
         await self.handle(Passed())
 
     async def _tick(self) -> None:
@@ -343,6 +339,7 @@ class Daemon:
     async def spec(self, lease: Lease) -> WorkloadSpec:
         """What to run: files fetched, secrets opened; they live in this value alone."""
         await self._meshes.up(lease)
+        await self._stores.up(lease)
         files = await self.shipping.fetch(lease)
         return workload(
             self._own, lease.terms, lease.job, lease.grant,

@@ -19,9 +19,11 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+from adapter.core.state import Own
 from marketplace.domain.errors import Refusal
 from marketplace.domain.protocol import codec, flow, wire
-from marketplace.domain.protocol.conversation import Client, MarketOlder, Phase
+from marketplace.domain.protocol.conversation import Client, MarketOlder, Numbering, Phase
+from marketplace.domain.site import origin_of
 
 WINDOW: Final = 1000
 """Messages on their way; more wait here, so that the conversation's own bound is never met."""
@@ -30,6 +32,8 @@ BULK: Final = 200
 FIRST_WAIT_S: Final = 0.5
 MOST_WAIT_S: Final = 30.0
 OPEN_S: Final = 10.0
+
+SOFTWARE: Final = "tally-adapter/0.1.0"
 
 _log = structlog.get_logger("adapter.link")
 
@@ -210,3 +214,14 @@ class Link:
                     return  # the reader sees the end of the connection too
             self._stir = anyio.Event()
             await self._stir.wait()
+
+
+def socket_link(market: str, own: Own, session: bytes) -> Callable[[Listener], Link]:
+    """The real link; *session* is 16 random bytes that name this run of the process."""
+
+    def make(listener: Listener) -> Link:
+        numbering, at = Numbering(session), origin_of(market)
+        client = Client("adapter", own.signer, own.offer.magic, SOFTWARE, numbering, at)
+        return Link(market, client, listener)
+
+    return make

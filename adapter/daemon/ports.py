@@ -12,6 +12,7 @@ from adapter.host.clock import Clock
 from adapter.journal.journal import Journal
 from adapter.mesh.host import Placed
 from adapter.metering.meter import Subject
+from adapter.runtime.stores.rclone import Source
 from marketplace.domain.metering.reading import Reading
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.hardware import HostHardware
@@ -151,10 +152,37 @@ class Mesh(Protocol):
         ...
 
 
+class Stores(Protocol):
+    """Stores of clusters, mounted (``adapter.runtime.stores.mounts.StoreMounts``); every method
+    blocks, and may be repeated.
+    """
+
+    def held(self) -> list[str]:
+        """The leases that have anything here, also from an earlier run."""
+        ...
+
+    def stands(self, lease: str) -> bool:
+        """Whether it is mounted, and by a program that lives."""
+        ...
+
+    def up(self, lease: str, source: Source, owner: tuple[int, int]) -> None:
+        """Mounted, for the user *owner* alone."""
+        ...
+
+    def down(self, lease: str) -> None:
+        """Nothing is left of it here; at the store everything stays."""
+        ...
+
+    def note_loss(self, lease: str) -> None:
+        """The lease's workload ends for want of its store."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts:
     """Everything that the daemon is made of; only ``main`` and tests put it together. *mesh*: how
-    its workloads join a cluster's own network; None: not at all.
+    its workloads join a cluster's own network, *stores*: how they are shown a cluster's store;
+    None: not at all.
     """
 
     journal: Journal
@@ -164,3 +192,4 @@ class Parts:
     cleaner: Cleaner
     runtimes: Mapping[str, Runtime]
     mesh: Mesh | None = None
+    stores: Stores | None = None

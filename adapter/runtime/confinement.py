@@ -17,8 +17,10 @@ from adapter.core.workload import RuntimeRefused
 from adapter.mesh import netns
 from adapter.mesh.host import HOSTS, LOOKUP, folder_of
 from adapter.runtime.shim import ENTER
+from adapter.runtime.stores.mounts import folder_of as folder_of_store
 from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, owner_ids
+from marketplace.domain.work.cluster_store import FOLDER
 from marketplace.domain.work.mesh_net import host_name
 from marketplace.domain.work.workload import WORKSPACE, EgressMode, WorkloadSpec
 
@@ -62,8 +64,8 @@ def require_possible(config: ProcessConfig, spec: WorkloadSpec) -> None:
         raise RuntimeRefused("a process has the host's network whole or not at all")
     if spec.mesh is not None:
         _require_mesh(config, spec)
-    if config.bubblewrap is None and spec.volumes:
-        raise RuntimeRefused(f"{UNCONFINED}: volumes cannot be mounted without bubblewrap")
+    if config.bubblewrap is None and (spec.volumes or spec.store):
+        raise RuntimeRefused(f"{UNCONFINED}: nothing is mounted without bubblewrap")
     if config.bubblewrap is None and spec.egress.mode is EgressMode.NONE:
         raise RuntimeRefused(f"{UNCONFINED}: egress cannot be denied without bubblewrap")
 
@@ -119,6 +121,8 @@ def command_line(
     for node in nodes:
         line += ["--dev-bind-try", node, node]
     line += ["--bind", str(workspace), WORKSPACE]
+    if spec.store:
+        line += ["--bind", str(folder_of_store(config.state, spec.lease)), FOLDER]
     for place, mount in mounts(config.state, spec):
         line += ["--ro-bind" if mount.read_only else "--bind", str(place.files), mount.path]
     if os.geteuid() != 0:

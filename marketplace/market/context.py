@@ -11,6 +11,7 @@ import structlog
 from marketplace.domain.app_origin import AppDomain
 from marketplace.domain.errors import NotFound
 from marketplace.domain.protocol import wire
+from marketplace.domain.work.cluster_store import StorePlace
 from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.market.base.bus import Bus
 from marketplace.market.base.errors import Offline
@@ -95,6 +96,7 @@ class Market:
     starts: Starts = field(init=False)
     relays: set[str] = field(default_factory=set[str])  # leases of relays, to be looked at here
     mesh_relay: RelayPlace | None = None  # none: members reach each other by themselves
+    stores: StorePlace | None = None  # none: this market keeps none of its own
     own_registry: OwnRegistry | None = None  # none: it keeps no images
     asked_manifests: dict[str, int] = field(default_factory=dict[str, int])  # digest: when
     popular: tuple[int, Any] = (0, None)  # when it was worked out, and what (``upkeep.popular``)

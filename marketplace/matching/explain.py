@@ -32,6 +32,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
     "egress": {"egress": False},
     "cluster": {"cluster_free_ms": 0},
     "mesh": {"mesh": False},
+    "store": {"store": False},
     "avoided": {"avoid": frozenset[str]()},
     "price": {"max_gpu_rate": None, "max_core_rate": None, "max_disk_rate": None},
     "cpu": {"cpu_milli": 0},
@@ -43,7 +44,7 @@ LOOSE: Final[Mapping[str, Mapping[str, Any]]] = {
 """Filter to the fields that free a request from it."""
 
 _CHOICES: Final = frozenset(
-    {"gpu_models", "regions", "labels", "isolation", "avoid", "egress", "mesh"}
+    {"gpu_models", "regions", "labels", "isolation", "avoid", "egress", "mesh", "store"}
 )
 _SOME: Final = frozenset({"cpu_milli", "memory_mib", "disk_mib", "cluster_free_ms"})
 """Of these a host that has none cannot serve less of it either."""
@@ -313,6 +314,7 @@ _CHANGED: Final[dict[str, Callable[[Request, Request, Host], str]]] = {
         f"assemble and hold of {new.cluster_free_ms / 1000:g} s together"
     ),
     "mesh": lambda _, __, ___: "network none",
+    "store": lambda _, __, ___: "no store",
     "gpu_count": lambda _, new, __: f"{new.gpu_count} device{'s' if new.gpu_count > 1 else ''}",
     "gpu_milli": lambda _, new, __: f"share {new.gpu_milli}",
     "cpu_milli": lambda _, new, __: f"cpu {new.cpu_milli / 1000:g}",

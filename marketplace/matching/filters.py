@@ -161,6 +161,7 @@ HOST_TERMS: Final[tuple[tuple[str, Term], ...]] = (
     ("egress", lambda fleet, rows, request: fleet.egress[rows] | (not request.egress)),
     ("cluster", lambda fleet, rows, request: fleet.cluster_free[rows] >= request.cluster_free_ms),
     ("mesh", lambda fleet, rows, request: fleet.mesh[rows] | (not request.mesh)),
+    ("store", lambda fleet, rows, request: fleet.store[rows] | (not request.store)),
     ("avoided", _not_avoided),
 )
 """These stand on their own."""

@@ -122,7 +122,7 @@ class Fleet:
             "model0",
         ):
             grown(name, (rows,), np.int32)
-        for name in ("alive", "draining", "egress", "mesh"):
+        for name in ("alive", "draining", "egress", "mesh", "store"):
             grown(name, (rows,), np.bool_)
         for name in ("free", "gpu_rate", "offered"):
             grown(name, (rows, slots), np.int64)
@@ -155,6 +155,7 @@ class Fleet:
     draining: Bools
     egress: Bools
     mesh: Bools
+    store: Bools
     free: Ints
     gpu_rate: Ints
     gpu_dear: NDArray[np.float64]
@@ -238,6 +239,7 @@ class Fleet:
         self.upload[row], self.download[row] = host.upload_mbps, host.download_mbps
         self.egress[row] = host.egress
         self.cluster_free[row], self.mesh[row] = host.cluster_free_ms, host.mesh
+        self.store[row] = host.store
         self.count[row] = len(host.gpus)
         self.count1[row] = max(len(host.gpus), 1)
         self.cpu_total[row], self.mem_total[row] = host.cpu_milli, host.memory_mib

@@ -26,6 +26,7 @@ WORDS: Final = {
     "egress": "allow no egress",
     "cluster": "bear too little of a cluster's waiting",
     "mesh": "join no cluster's network",
+    "store": "show no cluster's store",
     "avoided": "asked to be avoided",
     "price": "too dear",
     "minimum": "ask for more than the job may cost",
@@ -65,7 +66,8 @@ class Host:
     least. ``maintenance`` holds [start, end) windows in which no lease may run.
     ``minimum`` is the least that a job must be able to cost, lovelace. ``disk_rate`` is per
     GB-second of disk that is rented alone. ``cluster_free_ms``: how long a cluster's member may
-    wait there unbilled (0: it takes none); ``mesh``: it joins a cluster's network.
+    wait there unbilled (0: it takes none); ``mesh``: it joins a cluster's network;
+    ``store``: it shows a store to its members.
     """
 
     id: str
@@ -87,6 +89,7 @@ class Host:
     disk_rate: int = 0
     cluster_free_ms: int = 0
     mesh: bool = False
+    store: bool = False
 
     def __post_init__(self) -> None:
         if min(self.cpu_milli, self.memory_mib, self.disk_mib) < 0:
@@ -108,7 +111,7 @@ class Request:
     asks not about that. ``spent`` is, by host, what counts towards a minimum there already.
     ``rents_disk``: the disk is what it pays for, and no cores. ``cluster_free_ms``: the longest
     that it may wait unbilled for others, as a cluster's member; ``mesh``: they have a network of
-    their own.
+    their own; ``store``: they share a folder.
     """
 
     cpu_milli: int
@@ -129,6 +132,7 @@ class Request:
     egress: bool = False
     cluster_free_ms: int = 0
     mesh: bool = False
+    store: bool = False
     max_gpu_rate: int | None = None
     max_core_rate: int | None = None
     max_disk_rate: int | None = None

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,6 +24,7 @@ from anyio.abc import TaskStatus
 from marketplace.api.http import metrics
 from marketplace.api.http.auth import Parts
 from marketplace.client.net.price_source import check
+from marketplace.cluster_store.process import Shelves
 from marketplace.domain.errors import TallyError
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.mesh_relay import RelayPlace
@@ -43,10 +44,10 @@ from marketplace.market.lifecycle import routes
 from marketplace.market.money import paying
 from marketplace.market.placement import reconciler
 from marketplace.market.upkeep import peers, series, sweeps
-from marketplace.mesh_relay.process import relaying
 from marketplace.process import exchange, routing
 from marketplace.process.addresses import apps_of, inside, names_of
 from marketplace.process.app import build, by_host
+from marketplace.process.besides import besides
 from marketplace.process.chain_supervisor import (
     MAINNET,
     Connect,
@@ -86,7 +87,8 @@ class Config:
     away at the start; *ledger* is one that is there already; *route* opens this process's router,
     where it is to have one. *hook_key*: 32 bytes that webhooks' secrets are derived from; without
     it there are no webhooks. *price_url*: says what an ADA is worth
-    (``state.exchange``); none by default. *mesh_relay*: a relay of meshes, kept by this process.
+    (``state.exchange``); none by default. *mesh_relay*: a relay of meshes, kept by this process;
+    *shelves*: stores of clusters.
     """
 
     db: str
@@ -108,6 +110,7 @@ class Config:
     console: bool = True
     price_url: str = ""
     mesh_relay: RelayPlace | None = None
+    shelves: Shelves | None = None
 
 
 @dataclass
@@ -129,7 +132,6 @@ def assemble(config: Config) -> Running:
         settings = replace(settings, blob_folder=config.blob_folder)
     market = Market(database, clock, ids, process, settings, config.ledger)
     market.hook_key = config.hook_key
-    market.mesh_relay = config.mesh_relay
     market.has_chain = config.ledger is not None or config.connect is not None
     adapters, blobs = Adapters(market), Blobs(market)
     hub, payers = AdapterHub(market, adapters, blobs), PayerHub(market)
@@ -161,7 +163,8 @@ async def running(config: Config) -> AsyncGenerator[Running]:
     try:
         await webhooks.check_key(market)
         there = config.connect is None or await first_look(run.parts, config.connect)
-        async with _relay(config), anyio.create_task_group() as tasks:
+        beside = besides(market, config.mesh_relay, config.shelves)
+        async with beside, anyio.create_task_group() as tasks:
             await sweeps.beat(market)
             heard = anyio.Event()
             await tasks.start(_watch_offers, run)
@@ -194,10 +197,6 @@ async def running(config: Config) -> AsyncGenerator[Running]:
             tasks.cancel_scope.cancel()
     finally:
         run.database.close()
-
-
-def _relay(config: Config) -> AbstractAsyncContextManager[None]:
-    return relaying(config.mesh_relay) if config.mesh_relay else contextlib.nullcontext()
 
 
 def _work(

@@ -9,8 +9,10 @@ import docker.types
 
 from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.egress import resolve
+from adapter.runtime.stores.mounts import folder_of
 from adapter.runtime.volumes.handed import mounts
 from adapter.runtime.workspace import NAMED, Workspace
+from marketplace.domain.work.cluster_store import FOLDER
 from marketplace.domain.work.workload import WORKSPACE, Egress, EgressMode, WorkloadSpec
 
 _NOWHERE: Final = "192.0.2.1"
@@ -37,6 +39,9 @@ def create_arguments(
         docker.types.Mount(one.path, str(place.files), type="bind", read_only=one.read_only)
         for place, one in found
     ]
+    if spec.store:
+        shown = str(folder_of(config.state, spec.lease))
+        kept.append(docker.types.Mount(FOLDER, shown, type="bind"))
     largest = max([spec.disk_mib, *(place.size_mib for place, _ in found)]) << 20
     arguments: dict[str, Any] = {
         "image": image.id,

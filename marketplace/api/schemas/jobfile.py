@@ -127,6 +127,19 @@ class FileGang(FilePart):
     same_region: bool = maybe("all in one region")
 
 
+class FileStore(FilePart):
+    """A folder that a cluster's members share, and that outlives them: the market's own by a name,
+    or yours at a url.
+    """
+
+    name: str = maybe("the market's own, yours alone by this name", examples=["run-1"])
+    url: str = maybe(
+        "one of your own, S3 or WebDAV; `secrets` then names STORE_USER and STORE_PASSWORD",
+        examples=["s3://bucket/run-1"],
+    )
+    endpoint: str = maybe("of an S3 that is not Amazon's", examples=["https://s3.example"])
+
+
 class FileCluster(FileGang):
     """Members that work as one: they begin, pause and go on together, and one that is lost is
     replaced. Its policy's `retry` says when; without it, after each end that it can name, 3 times.
@@ -143,6 +156,7 @@ class FileCluster(FileGang):
         "how long one is frozen unbilled, all holds together, 1 h at most", examples=["2m"]
     )
     network: Literal["mesh", "none"] = maybe("a network of the members' own; without it, `mesh`")
+    store: FileStore = maybe("a folder that they share")
 
 
 class FileRelay(FilePart):

@@ -113,6 +113,14 @@ class Policy(Answer):
     priority: int = told("0 to 100: the market's operator grants what is above 0")
 
 
+class SharedStore(Answer):
+    """A folder that a cluster's members share, and that outlives them."""
+
+    name: str = maybe("the market's own, of this account by this name")
+    url: str = maybe("else the consumer's own")
+    endpoint: str = maybe("of an S3 that is not Amazon's")
+
+
 class ClusterTerms(Answer):
     """What makes a cluster of a gang."""
 
@@ -121,6 +129,7 @@ class ClusterTerms(Answer):
     assemble_ms: int = told("how long a member is up unbilled before its first order to run, ms")
     hold_ms: int = told("how long it is frozen unbilled, all holds together, ms")
     mesh: bool = told("the members have a network of their own")
+    store: SharedStore = maybe("only where they share a folder that outlives them")
 
 
 class Spec(Answer):

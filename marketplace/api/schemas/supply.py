@@ -146,6 +146,7 @@ class Offer(Answer):
         "how long a cluster's member may wait here unbilled for others, ms; 0: none is taken"
     )
     mesh: bool = told("a cluster's members here can have a network of their own")
+    store: bool = told("a cluster's members here can have a folder that outlives them")
     allow_root: bool = told("a workload may be root in its container")
 
 

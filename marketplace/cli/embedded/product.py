@@ -255,7 +255,7 @@ class Embedded:
             "market", "market", "serve", "--home", str(self.home / "market"), "--port", str(port),
             "--chain-url", self.chain_url, "--public-chain-url", self.chain_url,
             "--resume-window", self.resume_window, "--settle-every", "10s",
-            "--loopback-hooks", *routes, *registry,
+            "--loopback-hooks", "--store", str(self.home / "market" / "stores"), *routes, *registry,
         )  # fmt: skip
 
     async def start_registry(self) -> Part:

@@ -35,7 +35,7 @@ from marketplace.client.jobs.core.effects import (
 from marketplace.client.jobs.core.quotes import CheckedQuote, Quote, QuoteRefused, Wanted
 from marketplace.client.jobs.hops import Hops, RouteMode
 from marketplace.client.jobs.job_channels import JobChannels
-from marketplace.client.jobs.job_secrets import sealed
+from marketplace.client.jobs.job_secrets import sealed, secrets_here
 from marketplace.client.net.answers import JobAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.payer.channel_payer import ChannelPayer
@@ -46,6 +46,7 @@ from marketplace.client.wallet.purse import Purse
 from marketplace.domain.errors import Halt, Refusal, TallyError
 from marketplace.domain.money.chain_fees import job_fees
 from marketplace.domain.money.channel_stage import ChannelStage
+from marketplace.domain.work.cluster_store import KEY, key_of
 from marketplace.domain.work.job import JobSpec
 
 log = structlog.get_logger("tally.client")
@@ -287,12 +288,19 @@ class Agreements:
         body = {
             "session_signature": signed.session_signature.hex(),
             "channel_tx": held.facts.open_tx if offered.fresh else "",
-            "secrets": sealed(self._specs[offered.job].secrets, terms.adapter_vk),
+            "secrets": self._sealed(self._specs[offered.job], terms.adapter_vk),
         }
         if offered.fresh and offered.quote.allowance:
             open_tx = await self.till.open_bytes(bytes.fromhex(held.facts.open_tx))
             body |= {"open_tx": open_tx.hex()} if open_tx else {}
         await self.http.post(f"/v1/leases/{terms.lease}/sign", body, f"sign-{terms.lease}")
+
+    def _sealed(self, spec: JobSpec, adapter_vk: bytes) -> dict[str, str]:
+        """The job's secrets; of a store that the market keeps, the key that follows from ours."""
+        values = secrets_here(spec.secrets)
+        if spec.store is not None and spec.store.name:
+            values[KEY] = key_of(self.purse.signer.seed, spec.store.name)
+        return sealed(values, adapter_vk)
 
     async def _book(self, quote: Quote, amount: int) -> ChannelPayer:
         terms = quote.terms

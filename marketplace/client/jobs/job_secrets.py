@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from marketplace.domain.errors import Refusal
 from marketplace.domain.keys import seal_to
@@ -29,11 +29,6 @@ def secrets_here(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def sealed(names: Sequence[str], adapter_vk: bytes) -> dict[str, str]:
-    """The values of *names* as hex, each of which only the adapter of that key can open;
-    :class:`SecretMissing`.
-    """
-    return {
-        name: seal_to(adapter_vk, value.encode()).hex()
-        for name, value in secrets_here(names).items()
-    }
+def sealed(values: Mapping[str, str], adapter_vk: bytes) -> dict[str, str]:
+    """Each of *values* as hex that only the adapter of that key can open."""
+    return {name: seal_to(adapter_vk, value.encode()).hex() for name, value in values.items()}

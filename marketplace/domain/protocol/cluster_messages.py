@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from marketplace.domain.protocol.message import Message
 from marketplace.domain.work.cluster_order import SignedOrder
+from marketplace.domain.work.cluster_store import StorePass
 from marketplace.domain.work.mesh import SignedMesh
 from marketplace.domain.work.mesh_relay import RelayPass
 
@@ -46,3 +47,18 @@ class MeshRelay(Message):
 
     lease: str
     given: RelayPass
+
+
+@dataclass(frozen=True)
+class StoreAsked(Message):
+    """The member's host is to show it the store that the market keeps, and wants leave for that."""
+
+    lease: str
+
+
+@dataclass(frozen=True)
+class StoreGiven(Message):
+    """The member may use its store for as long as its lease lives."""
+
+    lease: str
+    given: StorePass

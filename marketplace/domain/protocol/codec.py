@@ -28,6 +28,7 @@ from marketplace.domain.money.voucher import End, Voucher
 from marketplace.domain.protocol.wire import Message
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.cluster_order import SignedOrder
+from marketplace.domain.work.cluster_store import StorePass
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import SignedMesh
 from marketplace.domain.work.mesh_relay import RelayPass
@@ -137,7 +138,7 @@ def _hints(kind: type[Message]) -> dict[str, Any]:
 
 _SIGNED: Final = (
     Offer, JobSpec, SignedTerms, SignedReceipt, Voucher, End, Keep, SignedOrder, SignedMesh,
-    RelayPass,
+    RelayPass, StorePass,
 )  # fmt: skip
 """What has a form of its own."""
 

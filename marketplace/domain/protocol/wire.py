@@ -17,6 +17,8 @@ from marketplace.domain.protocol.cluster_messages import MeshPlaced as MeshPlace
 from marketplace.domain.protocol.cluster_messages import MeshRelay as MeshRelay
 from marketplace.domain.protocol.cluster_messages import MeshSeen as MeshSeen
 from marketplace.domain.protocol.cluster_messages import OrderSent as OrderSent
+from marketplace.domain.protocol.cluster_messages import StoreAsked as StoreAsked
+from marketplace.domain.protocol.cluster_messages import StoreGiven as StoreGiven
 from marketplace.domain.protocol.hop_messages import HopOpened as HopOpened
 from marketplace.domain.protocol.hop_messages import HopPaid as HopPaid
 from marketplace.domain.protocol.hop_messages import HopRefused as HopRefused
@@ -222,9 +224,7 @@ class LeaseSigned(Message):
 
 @dataclass(frozen=True)
 class LeaseCancelled(Message):
-    """The proposal or lease is over for the market: stop without waiting; what is owed stays
-    owed.
-    """
+    """The proposal or lease is over for the market: stop at once; what is owed stays owed."""
 
     lease: str
     reason: str

@@ -127,7 +127,8 @@ class Offer:
     *disk_rate*: per GB-second of volumes, 0 = none are rented; *volume_keep_ms*: how long one is
     kept unpaid, in all; *direct_ports*: how many ports of workloads its host opens at an address of
     its own; *cluster_free_ms*: how long a member of a cluster may be unbilled while it waits for
-    others (0: none is taken); *mesh*: it can join a cluster's own network.
+    others (0: none is taken); *mesh*: it can join a cluster's own network; *store*: it
+    shows a cluster's members a folder that outlives them.
     """
 
     id: str
@@ -162,6 +163,7 @@ class Offer:
     direct_ports: int = 0
     cluster_free_ms: int = 0
     mesh: bool = False
+    store: bool = False
 
     @property
     def name(self) -> str:
@@ -236,6 +238,7 @@ class Offer:
             **({"direct_ports": self.direct_ports} if self.direct_ports else {}),
             **({"cluster_free_ms": self.cluster_free_ms} if self.cluster_free_ms else {}),
             **({"mesh": True} if self.mesh else {}),
+            **({"store": True} if self.store else {}),
         }
 
     @staticmethod
@@ -281,6 +284,7 @@ class Offer:
                 direct_ports=want_int(w.get("direct_ports", 0), "direct_ports"),
                 cluster_free_ms=want_int(w.get("cluster_free_ms", 0), "cluster_free_ms"),
                 mesh=want_flag(w.get("mesh", False), "mesh"),
+                store=want_flag(w.get("store", False), "store"),
             )
         except KeyError as error:
             raise Malformed(f"the offer lacks {error}") from None

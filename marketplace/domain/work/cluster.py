@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from marketplace.domain.canonical import want_fields, want_flag, want_int, want_text
 from marketplace.domain.errors import Malformed
+from marketplace.domain.work.cluster_store import Store
 
 ASSEMBLE_MS: Final = 60_000
 HOLD_MS: Final = 120_000
@@ -33,7 +34,7 @@ class Cluster:
 
     *assemble_ms*: how long a member runs unbilled before the first order to RUN, at most;
     *hold_ms*: how long it is frozen, all holds together. Either limit ends its lease. *mesh*: the
-    members have a network of their own.
+    members have a network of their own; *store*: a folder that they share, which outlives them.
     """
 
     least: int
@@ -41,6 +42,7 @@ class Cluster:
     stall: Stall = Stall.PAUSE
     assemble_ms: int = ASSEMBLE_MS
     hold_ms: int = HOLD_MS
+    store: Store | None = None
 
     @property
     def free_ms(self) -> int:
@@ -48,19 +50,22 @@ class Cluster:
         return self.assemble_ms + self.hold_ms
 
     def to_wire(self) -> dict[str, Any]:
-        """Every field."""
+        """Every field; a store where there is one."""
+        store = {} if self.store is None else {"store": self.store.to_wire()}
         return {
             "least": self.least,
             "stall": self.stall.value,
             "assemble_ms": self.assemble_ms,
             "hold_ms": self.hold_ms,
             "mesh": self.mesh,
+            **store,
         }
 
     @staticmethod
     def from_wire(value: object, members: int) -> Cluster:
         """The reverse, of a gang of so many *members*; :class:`Malformed`."""
-        w = want_fields(value, "cluster", {"least", "stall", "assemble_ms", "hold_ms", "mesh"})
+        fields = {"least", "stall", "assemble_ms", "hold_ms", "mesh"}
+        w = want_fields(value, "cluster", fields, {"store"})
         stall = want_text(w["stall"], "stall", 10)
         if stall not in tuple(Stall):
             raise Malformed(f"stall {stall!r} is none of {', '.join(Stall)}")
@@ -70,4 +75,5 @@ class Cluster:
             assemble_ms=want_int(w["assemble_ms"], "assemble_ms", 1, MOST_MS),
             hold_ms=want_int(w["hold_ms"], "hold_ms", 1, MOST_MS),
             mesh=want_flag(w["mesh"], "mesh"),
+            store=Store.from_wire(w["store"]) if "store" in w else None,
         )

@@ -19,6 +19,7 @@ from marketplace.domain.canonical import (
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.work import job_v1, mesh_net, pool_keys
 from marketplace.domain.work.cluster import Cluster
+from marketplace.domain.work.cluster_store import KEY, OF_STORE, Store
 from marketplace.domain.work.parts import (
     FileIn,
     Gang,
@@ -120,6 +121,29 @@ class JobSpec:
         most = self.gang.members if self.gang is not None else 0
         if said not in map(str, range(most)):
             raise Malformed(f"{TOLD_MEMBER} is {said[:20]!r}, and the cluster has {most} members")
+
+    @property
+    def store(self) -> Store | None:
+        """The folder that its cluster's members share."""
+        return None if self.cluster is None else self.cluster.store
+
+    @property
+    def sealed(self) -> tuple[str, ...]:
+        """The secrets that its provider has to be sealed: those that it names, and the key of a
+        store that the market keeps.
+        """
+        own = self.store is not None and bool(self.store.name)
+        return (*self.secrets, KEY) if own else self.secrets
+
+    def check_store(self) -> None:
+        """:class:`Malformed` where the secrets are not those of its store."""
+        store = self.store
+        if store is None:
+            return
+        said, wanted = set(self.secrets) & OF_STORE, set(store.secrets) - {KEY}
+        if said != wanted:
+            words = ", ".join(sorted(wanted)) or f"none of {', '.join(sorted(OF_STORE))}"
+            raise Malformed(f"with this store, the job's secrets name {words}")
 
     def check_pool_keys(self) -> None:
         """:class:`PoolKeyRefused` where a variable or an argument holds a block producer's key."""
@@ -258,6 +282,7 @@ class JobSpec:
         )
         read.check_volume()
         read.check_cluster()
+        read.check_store()
         return read
 
 

@@ -107,7 +107,8 @@ class WorkloadSpec:
     """What to run.  *image* is a digest (empty for the process runtime); *gpus* are device UUIDs.
 
     *files* maps a path under /workspace to its bytes; *outputs* are paths or globs under it.
-    *volumes* are those that it mounts, by lease; *mesh*: where it sits in its cluster's network.
+    *volumes* are those that it mounts, by lease; *mesh*: where it sits in its cluster's network;
+    *store*: its cluster's store is mounted for it.
     *secrets* are environment values already opened by the adapter: never logged or stored, and
     kept out of ``repr``.  *labels* always hold ``lease``.  *root_allowed* comes from the offer.
     """
@@ -132,6 +133,7 @@ class WorkloadSpec:
     egress: Egress = NO_EGRESS
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     mesh: Seat | None = None
+    store: bool = False
     stop_grace_ms: int = 10_000
     log_limit_kib: int = 4096
 

@@ -57,6 +57,13 @@ class BlobInUse(Conflict):
     remedy = "end the job that is named, or wait for its end"
 
 
+class StoreNone(Refusal):
+    """A cluster names a store of the market's, and there is none."""
+
+    code = "STORE_NONE"
+    remedy = "name a store of your own by its url, or take a market that keeps some"
+
+
 class TooManyQueued(Refusal):
     """The account has as many jobs waiting for a place as this market takes from one."""
 

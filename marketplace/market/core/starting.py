@@ -99,7 +99,7 @@ def signed(job: Job, lease: Lease, asked: Signed, now: int) -> Outcome:
         raise Malformed("a lease over a route opens no channel")
     if not lease.reused and not lease.hop and not _TX.fullmatch(asked.channel_tx):
         raise Malformed("channel_tx is the open transaction's id in hex")
-    wanted = set(job.parsed.secrets)
+    wanted = set(job.parsed.sealed)
     if set(asked.secrets) != wanted:
         raise Malformed(f"sealed secrets are needed for: {', '.join(sorted(wanted)) or 'nothing'}")
     lease = replace(

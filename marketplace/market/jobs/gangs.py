@@ -24,7 +24,7 @@ from marketplace.domain.work.job_machine import JOB
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.accounts import images, priority, standing
 from marketplace.market.accounts.access import Caller, audit
-from marketplace.market.base.errors import NothingMatches, NotOffered
+from marketplace.market.base.errors import NothingMatches, NotOffered, StoreNone
 from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ApiKey, Gang, Job, Remembered, Standing
 from marketplace.market.context import MATCHER, TRIES, Market
@@ -62,12 +62,19 @@ def check(spec: JobSpec) -> tuple[JobSpec, ...]:
     return members
 
 
+def _want_store(market: Market, spec: JobSpec) -> None:
+    """StoreNone where a cluster's store would be this market's, which keeps none."""
+    if spec.store is not None and spec.store.name and market.stores is None:
+        raise StoreNone("this market keeps no stores of clusters", field="cluster.store")
+
+
 # ---- quoting -------------------------------------------------------------------------------------
 
 
 async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]:
     """Each member's price and ceiling, and the sum; nothing is reserved. NothingMatches."""
     members = check(spec)
+    _want_store(market, spec)
     await priority.check(market, spec, account)
     await expected.bring(market, spec.image)
     found = market.directory.quote_gang(spec, account, market.now, len(members))
@@ -101,6 +108,7 @@ async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
 async def post(market: Market, who: Caller, asked: Posting) -> str:
     """The new gang's id: all members are asked for, or nothing was. Refusals as for a job."""
     members = check(asked.spec)
+    _want_store(market, asked.spec)
     await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
     if len(asked.session_vks) != len(members):

@@ -322,6 +322,7 @@ def _offer(record: OfferRecord, repute: Repute, free: dict[str, int]) -> dict[st
         "direct_ports": offer.direct_ports,
         "cluster_free_ms": offer.cluster_free_ms,
         "mesh": offer.mesh,
+        "store": offer.store,
         "allow_root": offer.allow_root,
     }
 

@@ -112,7 +112,7 @@ class Adapters:
                 await routes.owes(self.market, signed.receipt)
             case wire.PaidSent() | wire.HopRefused():
                 await hops.heard(self.market, provider, message, self.owner)
-            case wire.MeshPlaced() | wire.MeshSeen():
+            case wire.MeshPlaced() | wire.MeshSeen() | wire.StoreAsked():
                 await clusters.heard(self.market, provider, message)
             case wire.LogChunk():
                 await self._log(provider, message)

@@ -15,6 +15,7 @@ from marketplace.market.base.ports import Change
 from marketplace.market.base.records import ClusterWord, Job, Lease
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
+from marketplace.market.leases import stores
 
 MOST_ORDERED: Final = 1000  # leases of one adapter
 
@@ -23,7 +24,7 @@ def offered(market: Market, offer: Offer) -> Offer:
     """*offer* as it is listed: it takes no cluster where its adapter would hear of no order."""
     if market.providers.able(offer.provider, codec.CLUSTER):
         return offer
-    return replace(offer, cluster_free_ms=0, mesh=False)
+    return replace(offer, cluster_free_ms=0, mesh=False, store=False)
 
 
 async def orders(market: Market, provider: str) -> list[wire.Message]:
@@ -49,11 +50,16 @@ async def ordered(market: Market, lease_id: str) -> None:
         market.providers.tell(lease.provider, wire.OrderSent(lease_id, word.order))
 
 
-async def heard(market: Market, provider: str, message: wire.MeshPlaced | wire.MeshSeen) -> None:
-    """What an adapter says of the mesh of a member that it runs: the newest is kept, of a lease
+async def heard(
+    market: Market, provider: str, message: wire.MeshPlaced | wire.MeshSeen | wire.StoreAsked
+) -> None:
+    """What an adapter says of a member that it runs. Of its mesh the newest is kept, of a lease
     that is over nothing. MeshUnproven unless the lease's adapter signed it of that lease;
-    Malformed, NotFound.
+    Malformed, NotFound, StoreNone.
     """
+    if isinstance(message, wire.StoreAsked):
+        await stores.asked(market, provider, message)
+        return
     lease = await market.store.get(Lease, message.lease)
     if lease is None or lease.provider != provider:
         raise NotFound(f"no lease {message.lease}")

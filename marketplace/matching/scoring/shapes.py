@@ -79,6 +79,7 @@ def shape_key(request: Request) -> tuple[Any, ...]:
         request.egress,
         request.cluster_free_ms,
         request.mesh,
+        request.store,
         request.max_gpu_rate,
         request.max_core_rate,
         request.max_disk_rate,

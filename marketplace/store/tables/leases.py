@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field, Index, SQLModel
 
 from marketplace.domain.work.lease import LeaseState
 from marketplace.store.tables.columns import Named, as_big, as_json, as_key
@@ -81,3 +81,6 @@ class ClusterWordRow(SQLModel, table=True):
     body: bytes
     signature: bytes
     at_ms: int = as_big()
+
+
+Index("cluster_words_by_word", ClusterWordRow.word, ClusterWordRow.at_ms)  # pyright: ignore[reportArgumentType] (columns at class level)

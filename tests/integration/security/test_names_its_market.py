@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from adapter.daemon.daemon import socket_link
+from adapter.daemon.link import socket_link
 from marketplace.client.net.link import Link
 from marketplace.client.net.signin import sign_message
 from marketplace.client.sdk.read_only import Reader

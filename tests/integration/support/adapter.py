@@ -31,7 +31,8 @@ from adapter.core.workload import (
     Times,
     WorkloadGone,
 )
-from adapter.daemon.daemon import Daemon, socket_link
+from adapter.daemon.daemon import Daemon
+from adapter.daemon.link import socket_link
 from adapter.daemon.ports import Mesh, Parts
 from adapter.host.cgroup import Usage
 from adapter.host.clock import Clock, HostClock

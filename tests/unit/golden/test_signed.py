@@ -43,7 +43,8 @@ def jobs() -> dict[str, JobSpec]:
     }
     for field in fields(JobSpec):
         found[field.name] = replace(LEAST, **{field.name: getattr(JOB, field.name)})
-    found["cluster"] = replace(found["cluster"], gang=JOB.gang)  # it is one
+    own = {"gang": JOB.gang, "secrets": JOB.secrets}  # it is one, and these open its store
+    found["cluster"] = replace(found["cluster"], **own)
     found["relay"] = replace(found["relay"], ports=JOB.ports)  # which it has to be among
     return found
 

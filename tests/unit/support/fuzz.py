@@ -36,6 +36,7 @@ from marketplace.domain.money.terms import Terms
 from marketplace.domain.money.voucher import End, Voucher, VoucherRefused
 from marketplace.domain.protocol import codec, wire
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
+from marketplace.domain.work.cluster_store import StorePlace
 from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight, SignedMesh, public
 from marketplace.domain.work.mesh_relay import RelayPlace
 from tests.fakes import offer, seed, spec
@@ -91,6 +92,8 @@ def _messages() -> list[wire.Message]:
         wire.MeshPlaced(_LEASE, SignedMesh.sign(payer.ADAPTER, _PLACE)),
         wire.MeshSeen(_LEASE, SignedMesh.sign(payer.ADAPTER, _SIGHT)),
         wire.MeshRelay(_LEASE, RelayPlace("203.0.113.5", 42_000, 64, bytes(32)).give("g", 1, 2, 3)),
+        wire.StoreAsked(_LEASE),
+        wire.StoreGiven(_LEASE, StorePlace("https://a.b", bytes(32)).give("one", "run", _LEASE)),
         wire.StockTold(bytes(range(64)), 1800, 400, 70_000_000),
         wire.ManifestTold(_LEASE, ['{"layers": []}']),
         wire.Subscribe(payer.SESSION.verify_key, bytes(64)),

@@ -18,6 +18,7 @@ from marketplace.domain.protocol import wire
 from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.gang import GangState
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason, LeaseState
 from marketplace.domain.work.parts import Gang as Wish
@@ -101,6 +102,7 @@ class World:
         default_factory=set[str]
     )  # leases whose adapter knows that they are over
     deaths: int = 0
+    sealed: dict[str, bytes] = field(default_factory=dict[str, bytes])  # of each lease
     market: Market = field(init=False)
 
     async def begin(self, hosts: int) -> None:
@@ -184,11 +186,11 @@ class World:
                 with suppress(NothingMatches):
                     await gangs.post(self.market, who, gangs.Posting(wish, vks, ME.key_hash))
 
-    async def post_cluster(self) -> None:
+    async def post_cluster(self, wish: JobSpec = CLUSTER) -> None:
         """A cluster alone, in the market that matches."""
         key = await self.store.get(ApiKey, KEY)
         who = Caller(ME.key_hash.hex(), frozenset(VERBS), key)
-        posting = gangs.Posting(CLUSTER, self._fresh(MEMBERS), ME.key_hash)
+        posting = gangs.Posting(wish, self._fresh(MEMBERS), ME.key_hash)
         await gangs.post(self.market, who, posting)
 
     async def bring_keys(self) -> None:
@@ -228,7 +230,7 @@ class World:
             host = next(h for h in HOSTS if h.verify_key.hex() == lease.provider)
             return Accepted(lease.terms, host.sign(lease.terms))
         if does == "signs":
-            return Signed(self.keys[lease.session_vk].sign(lease.terms), "ab" * 32, {})
+            return Signed(self.keys[lease.session_vk].sign(lease.terms), "ab" * 32, self.sealed)
         if does == "lapses":
             self.clock.ms += RULES.quote_ttl_new_ms + 1
             return Passed(RULES, 0)

@@ -17,6 +17,7 @@ from marketplace.domain.supply.hardware import Cpu, Gpu, HostHardware, Sharing
 from marketplace.domain.supply.offer import Offer
 from marketplace.domain.work.cluster import Stall
 from marketplace.domain.work.cluster_order import ClusterOrder, SignedOrder, Verb
+from marketplace.domain.work.cluster_store import Store, StorePlace
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import MeshPeer, MeshPlace, SignedMesh, public
 from marketplace.domain.work.mesh_relay import RelayPlace
@@ -37,7 +38,8 @@ JOB: Final = filled(
         "share": 500, "auth": "public", "min_trust": 60, "retry_max": 3, "idle_gpu_below": 7,
         "priority": 9, "members": 4, "mode": 0o755, "port": 8080, "sha256": "ab" * 32,
         "kind": "service", "isolation": Isolation.VM, "network": "preprod", "lag_ms": 61_000,
-        "least": 3, "stall": Stall.RUN, "assemble_ms": 59_000, "hold_ms": 121_000,
+        "Store": Store(url="s3://bucket/run", endpoint="https://s3.example"),
+        "secrets": ("STORE_PASSWORD", "STORE_USER"), "least": 3, "stall": Stall.RUN, "assemble_ms": 59_000, "hold_ms": 121_000,
         "volumes": (Mount("lease_1", "/data"), Mount("lease_2", "/cache", True)),
     },
     version=2,
@@ -78,6 +80,7 @@ GIVEN: Final[dict[str, Any]] = {
     "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
     "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
     "Keep": KEEP, "SignedOrder": ORDER, "SignedMesh": PLACE,
+    "StorePass": StorePlace("https://stores.example", b"\x0f" * 32).give("one", "run", "lease_1"),
     "RelayPass": RelayPlace("203.0.113.5", 42_000, 64, b"\x0f" * 32).give("gang_1", 3, 5, 7),
     "session_vk": SESSION.verify_key,
 }  # fmt: skip

@@ -34,7 +34,9 @@ from marketplace.cli.shared.screen import err, out
 from marketplace.cli.shared.session import desk
 from marketplace.client.net.price_source import check
 from marketplace.client.wallet.purse import Purse
+from marketplace.cluster_store.process import Shelves
 from marketplace.disk import private_folder
+from marketplace.domain.keys import hkdf_sha256
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.domain.work.image_names import registry_name
 from marketplace.domain.work.mesh_relay import RelayPlace
@@ -111,6 +113,27 @@ MeshRelay = Annotated[
         " largest cluster, such as 203.0.113.5:42000-42063. They carry ciphertext.",
     ),
 ]
+StoreFolder = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar="TALLY_STORE_FOLDER",
+        help="Keep stores of clusters: a folder, and how much fits into each of them, such as"
+        " /srv/stores:10GB. Of several processes of a market one does.",
+    ),
+]
+StoreAt = Annotated[
+    str, typer.Option(help="Where the stores are served, HOST:PORT; port 0 takes a free one.")
+]
+StoreUrl = Annotated[
+    str,
+    typer.Option(
+        envvar="TALLY_STORE_URL",
+        help="How adapters reach the stores: https://host, which leads to --store-at. Said to"
+        " each process of the market.",
+    ),
+]
+StoreKeep = Annotated[str, typer.Option(help="How long a store is kept that no cluster uses.")]
 HellosPerMinute = Annotated[
     int, typer.Option(min=1, help="Connections of adapters and payers from one address.")
 ]
@@ -222,6 +245,10 @@ def serve_(
         bool, typer.Option(help="Webhooks may call this machine. Of a devnet's market alone.")
     ] = False,
     mesh: MeshRelay = "",
+    store: StoreFolder = "",
+    store_at: StoreAt = "127.0.0.1:0",
+    store_url: StoreUrl = "",
+    store_keep: StoreKeep = "30d",
     route: RouteFolder = None,
     route_tower: RouteTower = None,
     route_payout: RoutePayout = "",
@@ -241,8 +268,14 @@ def serve_(
             loopback_hooks=loopback_hooks,
             registry=registry_name(registry) if registry else "",
         )
+        hook_key = purse.keys.load_or_create(HOOKS).seed if purse is not None else b""
+        shelves = Shelves.read(
+            store, store_at, store_url, parse_duration_ms(store_keep) // 1000,
+            hkdf_sha256(hook_key or os.urandom(32), b"tally/cluster-store/v1"),
+        )  # fmt: skip
         await serve(
             Config(
+                shelves=shelves,
                 price_url=check(price_url) if price_url else "",
                 mesh_relay=RelayPlace.read(mesh, os.urandom(32)) if mesh else None,
                 db=database,
@@ -267,7 +300,7 @@ def serve_(
                 )
                 if route is not None
                 else None,
-                hook_key=purse.keys.load_or_create(HOOKS).seed if purse is not None else b"",
+                hook_key=hook_key,
                 on_ready=lambda url, magic: print_json({"url": url, "magic": magic}),
             )
         )

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from marketplace.domain.work.cluster import ASSEMBLE_MS, HOLD_MS, MOST_MS, Cluster, Stall
+from marketplace.domain.work.cluster_store import KEY, OF_STORE, Store
 from marketplace.domain.work.frameworks import Framework, launched
 from marketplace.domain.work.jobfile import values
 from marketplace.domain.work.jobfile.nodes import BadValue, Node, Notes, Scalar, Table
-from marketplace.domain.work.jobfile.values import Section, choice, whole
+from marketplace.domain.work.jobfile.values import Section, choice, guarded, whole
 from marketplace.domain.work.lease import RETRY_ON
 from marketplace.domain.work.parts import MOST_MEMBERS, Gang, Policy
 
@@ -47,11 +48,11 @@ def gang_of(notes: Notes, node: Node, path: str) -> Gang | None:
 
 def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
     """``{members: 4, min: 2, spread: true, same_region: true, stall: pause, assemble: 1m, hold: 2m,
-    network: mesh, framework: torchrun}``.
+    network: mesh, framework: torchrun, store: {name: run-1}}``.
     """
     known = (
         "members", "min", "spread", "same_region", "stall", "assemble", "hold", "network",
-        "framework",
+        "framework", "store",
     )  # fmt: skip
     s = Section.read(notes, node, path, known)
     if s.table is None:
@@ -78,9 +79,37 @@ def cluster_of(notes: Notes, node: Node, path: str) -> Asked:
             assemble_ms=min(times["assemble"], MOST_MS),
             hold_ms=min(times["hold"], MOST_MS),
             mesh=mesh,
+            store=s.take("store", _store, None),
         ),
         framework,
     )
+
+
+def _store(notes: Notes, node: Node, path: str) -> Store | None:
+    """``{name: run-1}``, or ``{url: s3://bucket/prefix, endpoint: https://…}``."""
+    before = len(notes.problems)
+    s = Section.read(notes, node, path, ("name", "url", "endpoint"))
+    said = {key: s.take(key, values.text, "") for key in ("name", "url", "endpoint")}
+    if len(notes.problems) > before:
+        return None
+    return guarded(notes, node, path, lambda: Store(**said))
+
+
+def store_rules(top: Section, store: Store | None, secrets: tuple[str, ...]) -> None:
+    """A store of the consumer's own is opened with two secrets; of the market's with none that a
+    file names.
+    """
+    if store is None:
+        return
+    said, wanted = set(secrets) & OF_STORE, set(store.secrets) - {KEY}
+    node = top.get("secrets") or top.get("cluster")
+    if said != wanted and node is not None:
+        why = (
+            f"a store of your own is opened with secrets: [{', '.join(sorted(wanted))}]"
+            if wanted
+            else f"a store of the market's needs no secret of yours: leave {sorted(said)[0]} out"
+        )
+        top.notes.add(BadValue, node, "secrets", why)
 
 
 def replacing(policy: Policy) -> Policy:

@@ -21,6 +21,7 @@ from marketplace.domain.work.jobfile.gangs import (
     gang_of,
     gang_rules,
     replacing,
+    store_rules,
 )
 from marketplace.domain.work.jobfile.nodes import (
     BadValue,
@@ -116,6 +117,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     placement, asked = _placement(top), top.take("relay", relay, None)
     gang, as_one = top.take("gang", gang_of, None), top.take("cluster", cluster_of, NO_CLUSTER)
     reached = ports(top, asked)
+    secrets = _secrets(top)
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
@@ -124,7 +126,7 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         command=as_one.command(top.take("command", _command, ()), [one.port for one in reached]),
         resources=volume_of(top) if kind == "volume" else _blocks(top),
         env=_env(top),
-        secrets=_secrets(top),
+        secrets=secrets,
         ports=reached,
         relay=asked,
         volumes=top.take("volumes", mounts, ()),
@@ -139,6 +141,8 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     if kind != "volume":
         _isolation_rules(top, placement.isolation)
     gang_rules(top)
+    if as_one.cluster is not None:
+        store_rules(top, as_one.cluster.store, secrets)
     sources = top.take("files", many(_source, 256), ())
     _distinct(notes, top, "files", [s.dst for s in sources])
     if also is not None:

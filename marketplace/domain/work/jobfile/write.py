@@ -117,6 +117,7 @@ def _cluster(spec: JobSpec) -> dict[str, Any] | None:
         "assemble": _duration(told.assemble_ms),
         "hold": _duration(told.hold_ms),
         "network": "mesh" if told.mesh else "none",
+        **({"store": told.store.to_wire()} if told.store is not None else {}),
     }
 
 

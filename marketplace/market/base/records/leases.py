@@ -115,9 +115,10 @@ class LeaseKey(Record):
     version: int = 0
 
 
-Word = Literal["order", "place", "sight"]
+Word = Literal["order", "place", "sight", "store"]
 """What is signed of a cluster's member: its consumer's order, by the lease's session key; where its
-mesh is reached, and whom it hears there, by the lease's adapter.
+mesh is reached, and whom it hears there, by the lease's adapter. And unsigned, which of the
+market's stores it was given leave for.
 """
 WORDS: Final[tuple[Word, ...]] = get_args(Word)
 
