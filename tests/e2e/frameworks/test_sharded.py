@@ -38,21 +38,24 @@ def losses(text: str) -> list[float]:
     return [float(loss) for _, loss in found]
 
 
-def whole(stack: Path) -> list[float]:
-    """Of the same program by itself, that holds all and has what it takes."""
+def here(stack: Path, *line: str, **env: str) -> str:
+    """What the example's program prints on this machine, begun by *line*, without a limit."""
     ran = subprocess.run(
-        [stack / "bin" / "python3", EXAMPLES / "sharded.py"], check=True, text=True,
-        stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"]}, timeout=SOON_S,
+        [stack / "bin" / line[0], *line[1:], EXAMPLES / "sharded.py"], check=True, text=True,
+        stdout=subprocess.PIPE, timeout=SOON_S,
+        env={"PATH": os.environ["PATH"], **env},
     )  # fmt: skip
-    return losses(ran.stdout)
+    return ran.stdout
 
 
-@pytest.mark.parametrize("shard", [
-    pytest.param("tensor", marks=pytest.mark.prove),
-    pytest.param("fsdp", marks=pytest.mark.nightly),
-])  # fmt: skip
+def whole(stack: Path) -> list[float]:
+    """Of one that holds all and has what it takes."""
+    return losses(here(stack, "python3"))
+
+
+@pytest.mark.prove
 def test_a_model_that_one_member_cannot_hold_trains_on_three_as_it_would_on_one_that_can(
-    tmp_path: Path, shard: str
+    tmp_path: Path,
 ) -> None:
     stack = need_stack()
 
@@ -64,11 +67,10 @@ def test_a_model_that_one_member_cannot_hold_trains_on_three_as_it_would_on_one_
             await alone.wait()
         assert alone.reason == "OUT_OF_MEMORY", (alone.view, await said(alone))
         assert "step 1:" not in await said(alone)
-        job = example("sharded", stack, memory=MEMORY, SHARD=shard)
+        job = example("sharded", stack, memory=MEMORY)
         async with running(made, market, job) as one:
             await until_complete(one)
             printed = [await said(member) for member in one.gang.members]
-        print("\n".join(printed))
         held = [re.search(r"holds (\d+) of (\d+) parameters", text) for text in printed]
         assert all(own and int(own[1]) < 0.4 * int(own[2]) for own in held), printed
         expected = await anyio.to_thread.run_sync(whole, stack)
@@ -77,3 +79,14 @@ def test_a_model_that_one_member_cannot_hold_trains_on_three_as_it_would_on_one_
         assert found[-1] < found[0] - 0.1, "it learned"
 
     story(tmp_path, stack, 3, tell)
+
+
+@pytest.mark.nightly
+def test_fully_sharded_each_holds_its_part_and_the_losses_are_the_same() -> None:
+    """Over loopback: over a mesh on two cores it moves too much for a test."""
+    stack = need_stack("torch")
+    env = {**example("sharded", stack).spec.env, "SHARD": "fsdp"}
+    printed = here(stack, "torchrun", "--standalone", "--nproc-per-node=3", **env)
+    took = [int(most) for most in re.findall(r"took (\d+) MB at most", printed)]
+    assert len(took) == 3 and max(took) < MEMORY, printed
+    assert losses(printed) == pytest.approx(whole(stack), abs=1e-4)
