@@ -22,6 +22,7 @@ from adapter.runtime.stores.rclone import Source, StoreRefused
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster_store import PASSWORD, USER, Store, StorePlace
 from marketplace.domain.work.job import JobSpec
+from tests.requires import need_rclone
 from tests.unit.support.adapter import ADAPTER, Bench, member_job, offer
 
 MINE = Store(url="https://dav.example/run")
@@ -119,12 +120,11 @@ class Host:
 
 def made(
     job: JobSpec, paper: Paper | None, secrets: Mapping[str, str] = OPENS
-) -> tuple[Host, Stores]:
+) -> tuple[Host, Stores, list[wire.Message]]:
     host = Host(bench(store=True).running(job).lease())
     sent: list[wire.Message] = []
     stores = Stores(cast(Any, host), paper, sent.append, lambda _: dict(secrets))
-    stores.sent = sent  # pyright: ignore[reportAttributeAccessIssue]  what it told the market
-    return host, stores
+    return host, stores, sent
 
 
 async def kept(stores: Stores) -> None:
@@ -135,7 +135,7 @@ async def kept(stores: Stores) -> None:
 def test_it_is_mounted_before_a_start_and_goes_with_its_lease_or_its_workload() -> None:
     async def go(ends: str) -> None:
         paper = Paper()
-        host, stores = made(stored(MINE, (USER, PASSWORD)), paper)
+        host, stores, _ = made(stored(MINE, (USER, PASSWORD)), paper)
         lease = host.now
         assert lease is not None
         await stores.up(lease)
@@ -153,7 +153,7 @@ def test_it_is_mounted_before_a_start_and_goes_with_its_lease_or_its_workload() 
 def test_what_an_earlier_run_left_goes_and_what_still_runs_stays() -> None:
     async def go() -> None:
         paper = Paper({"lease_1": cast(Any, None)})
-        host, stores = made(stored(MINE, (USER, PASSWORD)), paper)
+        host, stores, _ = made(stored(MINE, (USER, PASSWORD)), paper)
         await kept(stores)
         assert paper.held() == ["lease_1"]
         host.now = None
@@ -166,7 +166,7 @@ def test_what_an_earlier_run_left_goes_and_what_still_runs_stays() -> None:
 def test_a_mount_that_died_ends_its_workload_as_the_providers_fault() -> None:
     async def go() -> None:
         paper = Paper()
-        host, stores = made(stored(MINE, (USER, PASSWORD)), paper)
+        host, stores, _ = made(stored(MINE, (USER, PASSWORD)), paper)
         assert host.now is not None
         await stores.up(host.now)
         paper.dead.add("lease_1")
@@ -182,7 +182,7 @@ def test_a_workload_that_does_not_stop_in_its_time_loses_its_mount() -> None:
 
     async def go() -> None:
         paper = Paper()
-        host, stores = made(stored(MINE, (USER, PASSWORD)), paper)
+        host, stores, _ = made(stored(MINE, (USER, PASSWORD)), paper)
         stores.grace_ms = 100
         assert host.now is not None
         await stores.up(host.now)
@@ -200,43 +200,42 @@ def test_the_markets_leave_is_asked_for_and_only_what_was_asked_for_is_taken() -
     place = StorePlace("https://stores.example", bytes(32))
     key = {"STORE_KEY": "k" * 64}
 
-    async def go(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("adapter.daemon.stores.GIVEN_S", 0.2)
+    async def go() -> None:
         paper = Paper()
-        host, stores = made(stored(Store("run")), paper, key)
+        host, stores, told = made(stored(Store("run")), paper, key)
+        stores.given_s = 0.2
         lease = host.now
         assert lease is not None
         stores.given("lease_1", place.give("one", "run", "lease_1"))
         with pytest.raises(StoreFault, match="no leave"):
             await stores.up(lease)
         assert paper.held() == []
+        given = place.give("one", "run", "lease_1")
         async with anyio.create_task_group() as group:
             group.start_soon(stores.up, lease)
             await anyio.sleep(0.05)
             stores.given("lease_2", place.give("one", "run", "lease_2"))
-            given = place.give("one", "run", "lease_1")
             stores.given("lease_1", given)
         assert paper.up_for["lease_1"].at == ("stores.example", 443)
         assert given.token in paper.up_for["lease_1"].environment.values()
-        told = stores.sent  # pyright: ignore[reportAttributeAccessIssue]
         assert told == [wire.StoreAsked("lease_1")] * 2
 
-    with pytest.MonkeyPatch.context() as patch:
-        anyio.run(go, patch)
+    need_rclone()
+    anyio.run(go)
 
 
 def test_nothing_is_mounted_without_what_opens_it_or_where_no_store_is_shown() -> None:
     async def go() -> None:
         paper = Paper()
-        host, stores = made(stored(MINE, (USER, PASSWORD)), paper, {USER: "me"})
+        host, stores, _ = made(stored(MINE, (USER, PASSWORD)), paper, {USER: "me"})
         assert host.now is not None
         with pytest.raises(StoreRefused):
             await stores.up(host.now)
-        none, bare = made(stored(MINE, (USER, PASSWORD)), None)
+        none, bare, _ = made(stored(MINE, (USER, PASSWORD)), None)
         assert none.now is not None
         with pytest.raises(StoreRefused):
             await bare.up(none.now)
-        other, plain = made(member_job(), Paper())
+        other, plain, _ = made(member_job(), Paper())
         assert other.now is not None
         await plain.up(other.now)
 
