@@ -71,10 +71,10 @@ class Stores:
     mounts: Mounts | None
     send: Callable[[wire.Message], None]
     open_secrets: Callable[[Mapping[str, bytes]], dict[str, str]]
-    _given: dict[str, StorePass] = field(default_factory=dict[str, StorePass], repr=False)
-    _waits: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     grace_ms: int = 10_000
     given_s: float = GIVEN_S
+    _given: dict[str, StorePass] = field(default_factory=dict[str, StorePass], repr=False)
+    _waits: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
     _stopping: dict[str, float] = field(default_factory=dict[str, float])
     _cared: set[str] = field(default_factory=set[str])
     _looked: bool = False

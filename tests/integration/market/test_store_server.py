@@ -118,7 +118,7 @@ async def look() -> dict[str, str]:
     return {}
 
 
-async def test_a_store_that_nobody_uses_goes_and_nothing_else_does(tmp_path: Path) -> None:
+def test_a_store_that_nobody_uses_goes_and_nothing_else_does(tmp_path: Path) -> None:
     for name in (STORE, id_of("two", "run"), "lost+found"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a").write_text("x")
