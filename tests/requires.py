@@ -132,6 +132,11 @@ def need_nats() -> None:
     _need(not lacks, f"no NATs can be made here: {', '.join(lacks)}; run: packaging/debian.sh")
 
 
+def need_rclone() -> None:
+    """The program that mounts stores of clusters is here."""
+    _need(shutil.which("rclone") is not None, "rclone is not installed; run: packaging/debian.sh")
+
+
 def need_stores() -> None:
     """Stores of clusters can be mounted here: root, /dev/fuse and rclone."""
     lacks = missing_for_stores()

@@ -71,9 +71,10 @@ class Stores:
     mounts: Mounts | None
     send: Callable[[wire.Message], None]
     open_secrets: Callable[[Mapping[str, bytes]], dict[str, str]]
+    grace_ms: int = 10_000
+    given_s: float = GIVEN_S
     _given: dict[str, StorePass] = field(default_factory=dict[str, StorePass], repr=False)
     _waits: dict[str, anyio.Event] = field(default_factory=dict[str, anyio.Event])
-    grace_ms: int = 10_000
     _stopping: dict[str, float] = field(default_factory=dict[str, float])
     _cared: set[str] = field(default_factory=set[str])
     _looked: bool = False
@@ -137,7 +138,7 @@ class Stores:
         came = self._waits[id_] = anyio.Event()
         try:
             self.send(wire.StoreAsked(id_))
-            with anyio.move_on_after(GIVEN_S):
+            with anyio.move_on_after(self.given_s):
                 await came.wait()
             leave = self._given.pop(id_, None)
         finally:

@@ -32,6 +32,7 @@ def judge(config: Config) -> DoctorConfig:
         priced=tuple(config.prices.models),
         gpu_request="legacy" if config.simulate else config.gpu_request,
         volumes=config.prices.disk_rate > 0,
+        stores=config.stores is not None,
         mesh="" if config.mesh is None else config.mesh.endpoint or BEHIND_NAT,
     )
 

@@ -176,6 +176,12 @@ def check_mesh(world: World) -> Iterator[Finding]:
         yield found("MESH_ELSEWHERE", f"mesh.endpoint {endpoint} is no address of this host")
 
 
+def check_stores(world: World) -> Iterator[Finding]:
+    """What mounts clusters' stores, where they are shown."""
+    if world.config.stores and (lacks := world.stores()):
+        yield found("STORES_IMPOSSIBLE", f"[stores] shows clusters' stores, which takes: {lacks}")
+
+
 def check_allow_list(world: World) -> Iterator[Finding]:
     """Which images may run."""
     if "docker" in world.config.runtimes and "*" in world.config.allow:

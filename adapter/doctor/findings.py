@@ -121,6 +121,10 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
         _E,
         "install or allow what is named, or remove [mesh]: the adapter would not start",
     ),
+    "STORES_IMPOSSIBLE": (
+        _E,
+        "install or allow what is named, or remove [stores]: the adapter would not start",
+    ),
     "MESH_ELSEWHERE": (
         _I,
         "forward the UDP ports of [mesh] from that address to this host, each to the same one",

@@ -22,6 +22,7 @@ from adapter.doctor.containers import (
     check_firewall,
     check_mesh,
     check_sandbox,
+    check_stores,
     check_volumes,
 )
 from adapter.doctor.findings import Finding, Severity, found
@@ -41,8 +42,8 @@ Check = Callable[[World], Iterator[Finding]]
 CHECKS: Final[tuple[Check, ...]] = (
     check_devices, check_kernel_log, check_modules, check_quarantine, check_docker,
     check_daemon_file, check_container, check_firewall, check_cgroups, check_sandbox,
-    check_volumes, check_mesh, check_allow_list, check_kernel, check_clock, check_state, check_keys,
-    check_fees, check_market,
+    check_volumes, check_mesh, check_stores, check_allow_list, check_kernel, check_clock,
+    check_state, check_keys, check_fees, check_market,
 )  # fmt: skip
 _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 

@@ -21,6 +21,7 @@ from typing import Any, cast
 from adapter.devices.nvml.nvml import Nvml
 from adapter.runtime.docker.door import connect
 from adapter.runtime.meshing import lacks_for_mesh
+from adapter.runtime.stores.mounts import missing as missing_for_stores
 from adapter.runtime.volumes.runtime import missing
 from marketplace.domain.errors import Fault
 from marketplace.keystore import Keystore
@@ -51,6 +52,7 @@ class DoctorConfig:
     try_container: bool = True
     volumes: bool = False
     mesh: str = ""
+    stores: bool = False
 
 
 def run_command(line: Sequence[str]) -> tuple[int, str]:
@@ -154,6 +156,7 @@ class World:
     container: Callable[[DoctorConfig], list[str]] | None = None
     volumes: Callable[[Path], str] = missing
     mesh: Callable[[Collection[str]], str] = lacks_for_mesh
+    stores: Callable[[], str] = missing_for_stores
     owns: Callable[[str], bool] = owns
 
     def path(self, absolute: str) -> Path:

@@ -279,7 +279,8 @@ def test_a_consumers_own_webdav_is_mounted_where_the_owner_opens_its_network(
         opened.up("lease_1", mine, NOBODY)
         (folder_of(state, "lease_1") / "model").write_text("plain")
         assert (folder / "model").read_text() == "plain"
-        opened.down("lease_1")
+        remove_all(state)
+        assert not place_of(state).exists() and (folder / "model").exists()
 
 
 @contextlib.contextmanager

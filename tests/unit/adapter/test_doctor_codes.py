@@ -77,6 +77,7 @@ class Healthy:
         self.free = (100_000, 900, 1000)
         self.no_volumes = ""
         self.no_mesh = ""
+        self.no_stores = ""
         self.own_address = "203.0.113.7"
         self.uid = 0
         self.trial: Callable[[DoctorConfig], list[str]] = lambda _config: []
@@ -86,7 +87,7 @@ class Healthy:
         key.chmod(0o600)
         self.config = DoctorConfig(
             state=state, market="https://market.example", payout=BARE["meter"], key=key,
-            chain_url="https://chain.example", volumes=True, mesh="203.0.113.7",
+            chain_url="https://chain.example", volumes=True, mesh="203.0.113.7", stores=True,
             runtimes=("docker", "process"), allow=("ghcr.io/acme/*",),
         )  # fmt: skip
         uuid = self.sim.gpus[0].uuid
@@ -141,7 +142,7 @@ class Healthy:
             nvml=lambda: Nvml(self.library, self.deadline_s), docker=docker, market_time=market,
             resolves=lambda _name: self.known_names, disk=lambda _path: self.free,
             nvml_deadline_s=self.deadline_s, uid=lambda: self.uid, container=lambda config: self.trial(config), volumes=lambda _folder: self.no_volumes,
-            mesh=lambda _runtimes: self.no_mesh, owns=lambda address: address == self.own_address,
+            mesh=lambda _runtimes: self.no_mesh, stores=lambda: self.no_stores, owns=lambda address: address == self.own_address,
         )  # fmt: skip
 
     def codes(self, budget_s: float = 30.0) -> set[str]:
@@ -308,6 +309,7 @@ CASES: dict[str, Callable[[Healthy], None]] = {
     "SETPRIV_MISSING": _command("setpriv", 127),
     "VOLUMES_IMPOSSIBLE": _attribute("no_volumes", "mkfs.ext4: not found"),
     "MESH_IMPOSSIBLE": _attribute("no_mesh", "the program wireguard-go"),
+    "STORES_IMPOSSIBLE": _attribute("no_stores", "the program rclone"),
     "MESH_ELSEWHERE": _attribute("own_address", "192.168.1.7"),
     "ALLOW_LIST_OPEN": _set(allow=("*",)),
     "NOT_ROOT": _attribute("uid", 1000),

@@ -1,0 +1,159 @@
+"""The market's stores as its process keeps them: told who lives, begun anew when they die, and ended
+with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+
+from marketplace.cluster_store.process import Shelves, StoreServerRefused, shelving
+from marketplace.cluster_store.serving import sweep
+from marketplace.domain.errors import Malformed
+from marketplace.domain.work.cluster_store import StorePass, StorePlace, id_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+SECRET = bytes(range(32))
+STORE = id_of("one", "run")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def put(given: StorePass, name: str, body: bytes) -> int:
+    """The status; 0 for a server that is away."""
+    async with httpx.AsyncClient(timeout=10) as line:
+        try:
+            said = {"Authorization": f"Bearer {given.token}"}
+            return (await line.put(given.url + name, content=body, headers=said)).status_code
+        except httpx.TransportError:
+            return 0
+
+
+async def until(given: StorePass, wanted: int) -> None:
+    with anyio.fail_after(20):
+        status = await put(given, "a", b"x")
+        while status != wanted:
+            await anyio.sleep(0.05)
+            status = await put(given, "a", b"x")
+
+
+def servers(folder: Path) -> list[int]:
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = place.read_bytes()
+        except OSError:
+            continue  # it ended meanwhile
+        if str(folder).encode() in line and b"cluster_store.serving" in line:
+            found.append(int(place.parent.name))
+    return found
+
+
+async def test_it_is_told_who_lives_begins_anew_at_its_port_and_ends_with_the_market(
+    tmp_path: Path,
+) -> None:
+    folder, living = tmp_path / "stores", {"lease_1": STORE}
+
+    async def look() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), look) as place:
+        one, other = place.give("one", "run", "lease_1"), place.give("one", "run", "lease_2")
+        with anyio.fail_after(20):
+            status = await put(one, "a", b"x")
+            while status == 503:  # nobody was named yet
+                await anyio.sleep(0.05)
+                status = await put(one, "a", b"x")
+        assert status == 201
+        assert await put(other, "a", b"x") == 403
+        assert await put(one, "full", b"x" * (2 << 20)) == 507
+        (pid,) = servers(folder)
+        os.kill(pid, signal.SIGKILL)
+        await until(one, 204)
+        assert servers(folder) != [pid]
+        del living["lease_1"]
+        await until(one, 403)
+    assert servers(folder) == []
+    assert (folder / STORE / "a").read_bytes() == b"x", "what was written outlives it"
+
+
+async def test_a_market_that_cannot_say_who_lives_lets_nobody_in_and_goes_on(
+    tmp_path: Path,
+) -> None:
+    async def look() -> dict[str, str]:
+        raise OSError("the database is away")
+
+    async with shelving(Shelves(SECRET, tmp_path / "stores", 1), look) as place:
+        given = place.give("one", "run", "lease_1")
+        await until(given, 503)
+
+
+async def test_where_another_process_serves_them_only_leave_is_given() -> None:
+    shelves = Shelves.read("", "127.0.0.1:0", "https://stores.example", 1, SECRET)
+    assert shelves is not None
+
+    async def look() -> dict[str, str]:
+        raise AssertionError("nobody asks")
+
+    async with shelving(shelves, look) as place:
+        assert place == StorePlace("https://stores.example", SECRET)
+
+
+async def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreServerRefused):
+        async with shelving(Shelves(SECRET, tmp_path / "file", 1), lambda: look()):
+            pass
+
+
+async def look() -> dict[str, str]:
+    return {}
+
+
+def test_a_store_that_nobody_uses_goes_and_nothing_else_does(tmp_path: Path) -> None:
+    for name in (STORE, id_of("two", "run"), "lost+found"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("x")
+    os.utime(tmp_path / STORE, (1_000, 1_000))
+    os.utime(tmp_path / "lost+found", (1_000, 1_000))
+    assert sweep(tmp_path, 500, 1_500) == []
+    assert sweep(tmp_path, 500, 1_501) == [STORE]
+    assert {one.name for one in tmp_path.iterdir()} == {id_of("two", "run"), "lost+found"}
+
+
+@pytest.mark.parametrize(
+    ("said", "at", "url", "read"),
+    [
+        ("", "127.0.0.1:0", "", None),
+        ("/srv/x", "127.0.0.1:0", "", ("/srv/x", 10 * 1024, "127.0.0.1", 0)),
+        ("/srv/x:2GB", "0.0.0.0:8300", "https://s.example", ("/srv/x", 2048, "0.0.0.0", 8300)),
+    ],
+)
+async def test_what_its_operator_says_is_read(
+    said: str, at: str, url: str, read: tuple[object, ...] | None
+) -> None:
+    found = Shelves.read(said, at, url, 60, SECRET)
+    told = None if found is None else (str(found.folder), found.size_mib, found.host, found.port)
+    assert told == read
+    assert found is None or (found.keep_s == 60 and SECRET.hex() not in repr(found))
+
+
+@pytest.mark.parametrize(
+    ("said", "at", "url"),
+    [
+        ("/srv/x", "8300", ""), ("/srv/x", "host:x", ""), ("/srv/x:much", "127.0.0.1:0", ""),
+        ("/srv/x", "127.0.0.1:0", "http://stores.example"), ("", "127.0.0.1:0", "stores.example"),
+    ],
+)  # fmt: skip
+async def test_what_its_operator_cannot_mean_is_refused(said: str, at: str, url: str) -> None:
+    """Also an address that tells tokens to whoever is on the way."""
+    with pytest.raises(Malformed):
+        Shelves.read(said, at, url, 60, SECRET)
