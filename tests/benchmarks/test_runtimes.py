@@ -57,10 +57,12 @@ def test_what_each_way_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> 
     for row in found["alone"].values():
         assert all(figure["median"] > 0 for figure in row.values())
     assert list(found["together"]) == ["none", "direct", "relayed"]
-    for row in found["together"].values():
-        # A ring of three sends 4/3 of what is averaged; packets' heads and what WireGuard adds.
-        assert 1.3 * GRADIENTS < row["ddp_bytes"]["median"] < 1.6 * GRADIENTS
-        local = 4 / 3 * GRADIENTS / runtimes.SHARED_STEPS
-        assert 0.97 * local < row["local_bytes"]["median"] < 1.3 * local
+    for network, row in found["together"].items():
+        # A ring of three sends 4/3 of what is averaged; a mesh what is lost once more, and heads.
+        most = 1.1 if network == "none" else 2
+        ring = 4 / 3 * GRADIENTS
+        assert 0.97 * ring < row["ddp_bytes"]["median"] < most * ring
+        local = ring / runtimes.SHARED_STEPS
+        assert 0.97 * local < row["local_bytes"]["median"] < most * local
     runtimes.show(found)
     assert "3 members, mesh relayed, local: a step takes" in capsys.readouterr().out
