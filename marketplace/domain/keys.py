@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -79,9 +77,3 @@ def unseal(signer: Signer, box: bytes) -> bytes:
         return SealedBox(private).decrypt(box)
     except (CryptoError, ValueError, TypeError) as error:
         raise Malformed("the box is not sealed to this key") from error
-
-
-def hkdf_sha256(secret: bytes, info: bytes, length: int = 32) -> bytes:
-    """HKDF with an empty salt (RFC 5869); *length* at most 32 here."""
-    pseudo_random = hmac.new(bytes(32), secret, hashlib.sha256).digest()
-    return hmac.new(pseudo_random, info + b"\x01", hashlib.sha256).digest()[:length]

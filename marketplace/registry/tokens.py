@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from marketplace.domain.errors import Unauthenticated
-from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
 
 LIVES_S: Final = 300
 ISSUER: Final = "tally"

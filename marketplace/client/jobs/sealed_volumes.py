@@ -19,7 +19,8 @@ import pyrage
 
 from marketplace.chain.encoding import bech32
 from marketplace.domain.errors import Refusal, TallyError
-from marketplace.domain.keys import Signer, hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
+from marketplace.domain.keys import Signer
 from marketplace.domain.work.pool_keys import MOST_FILE, refuse_in
 from marketplace.domain.work.workload import DEFAULT_USER
 

@@ -18,7 +18,8 @@ from marketplace import keystore
 from marketplace.chain.build.wallet import Wallet
 from marketplace.chain.encoding import address as addresses
 from marketplace.client.net.signin import SignedMessage, sign_message
-from marketplace.domain.keys import Signer, hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
+from marketplace.domain.keys import Signer
 from marketplace.keystore import Keys, Keystore, StoredKey
 from marketplace.passphrase import passphrase as ask_passphrase
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from marketplace.domain.canonical import want_fields, want_list, want_text
 from marketplace.domain.errors import Malformed
-from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
 
 FOLDER: Final = "/store"
 TOLD_STORE: Final = "TALLY_STORE"

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from marketplace.domain import canonical
 from marketplace.domain.errors import Conflict, Malformed, NotFound
-from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
 from marketplace.domain.money.terms import PUBLIC_MAGICS
 from marketplace.market.accounts.access import Caller, audit
 from marketplace.market.base.errors import HookKeyWrong, HookRefused, HooksOff

@@ -9,7 +9,7 @@ import pytest
 
 from marketplace.client.jobs import jobfiles
 from marketplace.domain.errors import Malformed
-from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
 from marketplace.domain.work.cluster_store import (
     KEY,
     Store,

@@ -36,7 +36,7 @@ from marketplace.client.net.price_source import check
 from marketplace.client.wallet.purse import Purse
 from marketplace.cluster_store.process import Shelves
 from marketplace.disk import private_folder
-from marketplace.domain.keys import hkdf_sha256
+from marketplace.domain.hkdf import hkdf_sha256
 from marketplace.domain.units import parse_duration_ms, parse_money, show_ada
 from marketplace.domain.work.image_names import registry_name
 from marketplace.domain.work.mesh_relay import RelayPlace
