@@ -18,7 +18,7 @@ from marketplace.domain.work.mesh_net import FIRST_GUEST
 from marketplace.market.accounts.access import Caller
 from marketplace.market.base.errors import NoGuestRelay, TakesNoOrder
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import WORDS, ClusterWord, Job, Lease
+from marketplace.market.base.records import SIGNED, ClusterWord, Job, Lease
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 from marketplace.market.jobs import jobs
@@ -114,7 +114,7 @@ def _member(
         "needs": job.needs,
         "started": started,
         "lost": job.retries > 0 and lives and not started,
-        **{word: _bytes(said.get((job.lease, word))) for word in WORDS},
+        **{word: _bytes(said.get((job.lease, word))) for word in SIGNED},
     }
 
 

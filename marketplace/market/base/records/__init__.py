@@ -23,7 +23,7 @@ from marketplace.market.base.records.jobs import (
     Output,
     Preemption,
 )
-from marketplace.market.base.records.leases import WORDS, ClusterWord, Lease, LeaseKey, Word
+from marketplace.market.base.records.leases import SIGNED, ClusterWord, Lease, LeaseKey, Word
 from marketplace.market.base.records.money import Channel, ReceiptRecord, Tx, VoucherRecord
 from marketplace.market.base.records.offers import (
     ImageRecord,
@@ -44,7 +44,7 @@ from marketplace.market.base.records.record import Json, Record
 from marketplace.market.base.records.services import Replica, Service, ServiceLoad
 
 __all__ = [
-    "WORDS",
+    "SIGNED",
     "Account",
     "ApiKey",
     "Audit",

@@ -5,7 +5,7 @@ signed of one that runs a cluster's member.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, get_args
+from typing import ClassVar, Final, Literal
 
 from marketplace.domain.money.route.terms import either
 from marketplace.domain.money.terms import SignedTerms, Terms
@@ -116,11 +116,11 @@ class LeaseKey(Record):
 
 
 Word = Literal["order", "place", "sight", "store"]
-"""What is signed of a cluster's member: its consumer's order, by the lease's session key; where its
-mesh is reached, and whom it hears there, by the lease's adapter. And unsigned, which of the
-market's stores it was given leave for.
+"""What is kept of a cluster's member. Signed: its consumer's order, by the lease's session key; where
+its mesh is reached, and whom it hears there, by the lease's adapter. Unsigned: which of the market's
+stores it was given leave for.
 """
-WORDS: Final[tuple[Word, ...]] = get_args(Word)
+SIGNED: Final[tuple[Word, ...]] = ("order", "place", "sight")
 
 
 @dataclass(frozen=True)
