@@ -17,7 +17,6 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from ray.tune.search.optuna import OptunaSearch
 
 TRIALS, SEEDS = int(os.environ.get("TRIALS", "40")), int(os.environ.get("SEEDS", "5"))
-PACE_S = float(os.environ.get("PACE_S", "1"))  # what a trial takes, or one member does all of them
 MEMBERS = int(os.environ.get("TALLY_MEMBERS", "1"))
 HEIGHTS = np.array([1.0, 1.2, 3.0, 3.2])
 WIDTHS = np.array([
@@ -37,7 +36,6 @@ LEAST = -3.32237
 
 def trial(at: dict[str, float]) -> None:
     """One point of the function."""
-    time.sleep(PACE_S)
     if at["x4"] > 0.85:
         raise ValueError("this point cannot be tried")
     point = np.array([at[f"x{one}"] for one in range(6)])
@@ -55,7 +53,7 @@ def search(name: str, seed: int) -> float:
         tune.with_resources(trial, {"CPU": 1, "member": 1}),
         param_space={f"x{one}": tune.uniform(0, 1) for one in range(6)},
         tune_config=tune.TuneConfig(
-            metric="value", mode="min", num_samples=TRIALS, search_alg=by, reuse_actors=True
+            metric="value", mode="min", num_samples=TRIALS, search_alg=by
         ),
         run_config=tune.RunConfig(
             name=f"{name}-{seed}", storage_path="/workspace/ray", verbose=0
