@@ -53,7 +53,7 @@ def search(name: str, seed: int) -> float:
         tune.with_resources(trial, {"CPU": 1, "member": 1}),
         param_space={f"x{one}": tune.uniform(0, 1) for one in range(6)},
         tune_config=tune.TuneConfig(
-            metric="value", mode="min", num_samples=TRIALS, search_alg=by, reuse_actors=True
+            metric="value", mode="min", num_samples=TRIALS, search_alg=by
         ),
         run_config=tune.RunConfig(
             name=f"{name}-{seed}", storage_path="/workspace/ray", verbose=0

@@ -29,10 +29,10 @@ def searched(tmp_path: Path, trials: int, seeds: int) -> tuple[float, float]:
             printed = await said(one.gang.members[0])
         print(printed)
         each = SEARCH.findall(printed)
-        same = [
-            (name, str(trials), "3", "1") for name in ("optuna", "random") for _ in range(seeds)
-        ]
-        assert each == same, "each with as many trials, on all members, though one failed"
+        same = [(name, str(trials), "3") for name in ("optuna", "random") for _ in range(seeds)]
+        assert [one[:3] for one in each] == same, "as many trials each, on all members"
+        for name in ("optuna", "random"):
+            assert sum(int(one[3]) for one in each if one[0] == name), "and some failed"
         medians = MEDIANS.search(printed)
         assert medians is not None and medians[1] == str(seeds) and medians[2] == str(trials)
         found.extend((float(medians[3]), float(medians[4])))
