@@ -116,9 +116,9 @@ class LeaseKey(Record):
 
 
 Word = Literal["order", "place", "sight", "store"]
-"""What is kept of a cluster's member. Signed: its consumer's order, by the lease's session key; where
-its mesh is reached, and whom it hears there, by the lease's adapter. Unsigned: which of the market's
-stores it was given leave for.
+"""What is kept of a cluster's member. Signed: its consumer's order, by the lease's session key;
+where its mesh is reached, and whom it hears there, by its adapter. Unsigned: the market's store that it
+was given leave for.
 """
 SIGNED: Final[tuple[Word, ...]] = ("order", "place", "sight")
 
