@@ -117,8 +117,8 @@ class LeaseKey(Record):
 
 Word = Literal["order", "place", "sight", "store"]
 """What is kept of a cluster's member. Signed: its consumer's order, by the lease's session key;
-where its mesh is reached, and whom it hears there, by its adapter. Unsigned: the market's store that it
-was given leave for.
+where its mesh is reached, and whom it hears there, by its adapter. Unsigned: the market's store,
+which it was given leave for.
 """
 SIGNED: Final[tuple[Word, ...]] = ("order", "place", "sight")
 
