@@ -35,7 +35,7 @@ STEPS: Final = 200
 SHARED_STEPS: Final = 8
 """Of a block of members' steps; local updates are averaged once in so many."""
 BLOCKS: Final = 3
-TORCH: Final = Path(".venv/stacks/torch")
+TORCH: Final = Path(".venv/stacks/frameworks")
 _ENV: Final = {"OMP_NUM_THREADS": "1"}
 
 T = TypeVar("T")

@@ -85,7 +85,7 @@ def test_a_model_that_one_member_cannot_hold_trains_on_three_as_it_would_on_one_
 @pytest.mark.nightly
 def test_fully_sharded_each_holds_its_part_and_the_losses_are_the_same() -> None:
     """Over loopback: over a mesh on two cores it moves too much for a test."""
-    stack = need_stack("torch")
+    stack = need_stack()
     env = {**example("sharded", stack).spec.env, "SHARD": "fsdp"}
     printed = here(stack, "torchrun", "--standalone", "--nproc-per-node=3", **env)
     took = [int(most) for most in re.findall(r"took (\d+) MB at most", printed)]
