@@ -111,10 +111,10 @@ sdk: install
 	npm run --silent --prefix web/sdk build
 
 # A file's tests share what they started, and much of their time is waiting: three files at a time on two cores, those
-# that take longest first (tests/longest_first.py).
+# that take longest first (tests/schedule.py).
 # The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
 # their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
-BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.longest_first
+BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.schedule
 
 # Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
 # theirs, mostly of sockets that a test leaves open.
