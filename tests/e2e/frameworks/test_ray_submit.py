@@ -36,10 +36,14 @@ while not os.path.exists("/workspace/done"):
     time.sleep(0.2)
 """
 SUBMITTED: Final = """
-import ray, socket
+import os, ray
 ray.init(log_to_driver=False)
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
-where = ray.remote(num_cpus=0)(socket.gethostname)
+
+@ray.remote(num_cpus=0)
+def where():
+    return "member-" + os.environ["TALLY_MEMBER"]
+
 nodes = [On(one["NodeID"], soft=False) for one in ray.nodes() if one["Alive"]]
 asked = [where.options(scheduling_strategy=one).remote() for one in nodes]
 print("ran on", *sorted(ray.get(asked)))
