@@ -4,6 +4,7 @@ that was agreed to, and ordered anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -103,6 +104,8 @@ class Market:
 
     async def get(self, path: str) -> Any:
         kind, name = path.split("/")[2:4]
+        if kind == "gangs":
+            return {"id": name, "members": [one.view for one in self.members]}
         if kind == "leases":
             found = next(one for one in self.members if name in one.leases)
             reason = found.ended.get(name, "")
@@ -164,12 +167,16 @@ class Rig:
             self.opened.append(amount)
             return OutRef(bytes([len(self.opened)]) * 32, 0)
 
+        async def opens_all(wanted: Sequence[tuple[object, int]]) -> list[OutRef]:
+            self.opened += [amount for _, amount in wanted]
+            return [OutRef(bytes([len(self.opened)]) * 32, at) for at in range(len(wanted))]
+
         async def unseen(*_: object) -> None:
             raise ChannelUnknown("not in a block yet")
 
         till: Any = SimpleNamespace(
             chain=SimpleNamespace(magic=42), reserve=reserve, fees=fees, open=opens,
-            checked=unseen, look=unseen,
+            open_all=opens_all, checked=unseen, look=unseen,
         )  # fmt: skip
         http: Any = self.market
         self.payers = Payers(self.purse.channels, "http://market", 42, http)
