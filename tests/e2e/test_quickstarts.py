@@ -263,15 +263,15 @@ def test_every_command_about_relays_works(place: Place, tmp_path: Path) -> None:
     image = build_relay(context(python_image(), tmp_path / "life.json"), {"of": str(tmp_path)})
     try:
         done = place.follow(script(page), IMAGE=image)
+        assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
+        for sign in (
+            "volume: relay-1-chain", "direct: true", "its peers reach it at 127.0.0.1:", "at tip",
+            "3001 at 127.0.0.1:", "each time that less than 20m is left",
+        ):  # fmt: skip
+            assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
     finally:
         forget_relay(image)
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    assert "Traceback" not in done.stdout + done.stderr, done.stderr[-4000:]
-    for sign in (
-        "volume: relay-1-chain", "direct: true", "its peers reach it at 127.0.0.1:", "at tip",
-        "3001 at 127.0.0.1:", "each time that less than 20m is left",
-    ):  # fmt: skip
-        assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 
 def test_nothing_is_left_out_without_a_reason() -> None:
