@@ -22,7 +22,7 @@ from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import Placement
-from tests.e2e.support.clusters import SOON_S, Processes, Watched, spec, ticked, world
+from tests.e2e.support.clusters import SOON_S, Processes, Watched, shown, spec, ticked, world
 from tests.e2e.support.embedded import PURSE, embedded, until_true
 from tests.requires import need_bubblewrap, need_devnet, need_docker, need_holder, need_mesh
 
@@ -63,8 +63,7 @@ async def all_met(jobs: Sequence[Job]) -> None:
     for at, job in enumerate(jobs):
 
         async def reached(at: int = at, job: Job = job) -> bool:
-            code, said = await job.execute(["cat", "met"])
-            found = json.loads(said) if code == 0 else {}
+            found = json.loads(await shown(job, "met") or "{}")
             return found == {str(n): one for n, one in enumerate(leases) if n != at}
 
         await until_true(reached, f"member {at} of {leases}", SOON_S)

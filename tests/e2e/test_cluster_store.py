@@ -16,7 +16,7 @@ import yaml
 from adapter.runtime.stores.mounts import place_of
 from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.money.keep import AT_ONCE
-from tests.e2e.support.clusters import SOON_S, Processes, Watched, ticked, world
+from tests.e2e.support.clusters import SOON_S, Processes, Watched, shown, ticked, world
 from tests.e2e.support.embedded import PURSE, until_true
 from tests.requires import need_bubblewrap, need_devnet, need_stores
 
@@ -67,12 +67,6 @@ def job_file(folder: Path, name: str, members: int = 3) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(said))
     return path
-
-
-async def shown(job: Job, name: str) -> str:
-    """A file of the member's workspace; empty while it has none."""
-    code, said = await job.execute(["cat", name])
-    return said if code == 0 else ""
 
 
 async def began(job: Job) -> int:

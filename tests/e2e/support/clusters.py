@@ -133,6 +133,15 @@ class Watched:
         await self.until_said("ended")
 
 
+async def shown(job: Job, name: str) -> str:
+    """A file of the member's workspace; empty while it has none, or comes out of its hold just now."""
+    with contextlib.suppress(MarketRefused):
+        code, said = await job.execute(["cat", name])
+        if code == 0:
+            return said
+    return ""
+
+
 async def ticked(market: Market, jobs: Sequence[Job], count: int) -> None:
     """Until each was billed for *count* ticks or more of its lease of now."""
 
