@@ -203,7 +203,7 @@ class MeshHost:
         wanted: list[uapi.Peer] = []
         for one in peers:
             to = member.prober.sends_to(one.member)
-            at = (to.endpoint, to.port) if to is not None else ("", 0)
+            at = (to.endpoint, to.port) if to and member.prober.begins(one.member) else ("", 0)
             wanted.append(uapi.Peer(one.key, address(one.member), *at, is_guest(one.member)))
         door = device.socket_of(self._name(lease))
         uapi.put(door, uapi.changes(uapi.get(door).peers, wanted))

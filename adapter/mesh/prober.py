@@ -33,6 +33,8 @@ LOOK_MS: Final = 500
 MANY: Final = 8
 MANY_MS: Final = 750
 """More than :data:`MANY` peers are asked so often each, and a cut is seen after 3 s."""
+FIRST_MS: Final = 3_000
+"""So long a device with a proven path leaves the first handshake to the lower member's."""
 _WAIT_S: Final = 0.02
 _FAULT_S: Final = 1.0
 _HEARD: Final = 256
@@ -45,7 +47,7 @@ _log = structlog.get_logger("adapter")
 class _Peer:
     """*heard*: the numbers of its newest questions. One of them again is none, nor is one that is
     much older than the newest: somebody kept it. *told*: what its device was told, *met*: when
-    that was proven.
+    that was proven. *proven_ms*: since when there is a proven path.
     """
 
     key: bytes
@@ -55,6 +57,7 @@ class _Peer:
     heard: deque[int] = field(default_factory=lambda: deque[int](maxlen=_HEARD))
     told: tuple[str, int] | None = None
     met: bool = False
+    proven_ms: int | None = None
 
     def is_new(self, number: int) -> bool:
         """Whether a question with this number is one of now, the first time."""
@@ -159,6 +162,19 @@ class Prober:
             now = peer.paths.current if peer is not None else None
             return None if now is None else Candidate(now.kind, *now.address)
 
+    def begins(self, member: int) -> bool:
+        """Whether the device may send to that peer unasked. Of two members the lower one's begins:
+        where both do at once, each takes the other's first handshake, drops the answer to its own,
+        and waits for 5 s. The other one's begins where nothing came for :data:`FIRST_MS`.
+        """
+        with self._lock:
+            peer = self._peers.get(member)
+            return peer is None or self._begins(member, peer, _now_ms())
+
+    def _begins(self, member: int, peer: _Peer, now_ms: int) -> bool:
+        late = peer.proven_ms is not None and now_ms - peer.proven_ms >= FIRST_MS
+        return self.member < member or late
+
     def _first(self, guest: MeshPeer) -> Candidate | None:
         told = (one for one in guest.candidates if one.kind is PathKind.PUBLIC)
         return next((one for one in told if self.may_send_to(one.endpoint)), None)
@@ -232,16 +248,28 @@ class Prober:
         """The device sends to each peer by the path that was chosen. Under the lock: whoever is no
         peer any more is not put back.
         """
-        chosen = [(one, path) for one in self._peers.values() if (path := one.paths.choose(now_ms))]
-        stale = [one for one, path in chosen if path.address != one.told or path.proven != one.met]
+        chosen = [
+            (number, one, path)
+            for number, one in self._peers.items()
+            if (path := one.paths.choose(now_ms)) is not None
+        ]
+        stale = any(
+            (path.address, path.proven) != (one.told, one.met)
+            for number, one, path in chosen
+            if one.told is not None or self._begins(number, one, now_ms)
+        )
         if not stale and now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms = now_ms
         seen, lines = uapi.get(self.door).peers, ""
-        for peer, path in chosen:
+        for number, peer, path in chosen:
             known = seen.get(peer.key)
             if known is None:
                 continue  # not there yet: it is given its path with it
+            if peer.proven_ms is None and path.proven:
+                peer.proven_ms = now_ms
+            if not known.handshake_s and not self._begins(number, peer, now_ms):
+                continue
             if path.proven and not peer.met and not known.handshake_s:
                 lines += uapi.anew(known, *path.address)
             elif known.endpoint != "{}:{}".format(*path.address):

@@ -116,6 +116,40 @@ async def test_members_reach_each_other_by_name(meshes: MeshHost) -> None:
         assert await said(runtime, member(first, 0, CALLS)) == f"seen as {own} on {own}\n"
 
 
+async def test_of_two_members_the_lower_begins(meshes: MeshHost) -> None:
+    """Where both do at once each drops the other's answer, and waits for 5 s."""
+    leases = [images.lease_id(), images.lease_id()]
+    first, second = (meshes.up(one, seat(at)) for at, one in enumerate(leases))
+
+    def seen(at: int, key: bytes) -> uapi.PeerSeen:
+        return uapi.get(device.socket_of(netns.name_of(leases[at], meshes._adapter))).peers[key]
+
+    meshes.meet(leases[1], [peer(0, first)])
+    for _ in range(3):
+        assert heard(meshes, leases[1]) == []
+    assert (seen(1, first.key).endpoint, seen(1, first.key).sent) == ("", 0)
+    meshes.meet(leases[0], [peer(1, second)])
+    assert until(lambda: heard(meshes, leases[0]) == [1] and heard(meshes, leases[1]) == [0])
+    assert seen(0, second.key).sent and seen(1, first.key).sent
+    assert seen(1, first.key).endpoint == f"{meshes.reach.endpoint}:{first.port}"
+
+
+async def test_the_other_begins_where_nothing_comes_by_a_proven_path(meshes: MeshHost) -> None:
+    leases = [images.lease_id(), images.lease_id()]
+    first, second = (meshes.up(one, seat(at)) for at, one in enumerate(leases))
+    names = [netns.name_of(one, meshes._adapter) for one in leases]
+    meshes.meet(leases[0], [peer(1, second)])
+    lost = f"public_key={second.key.hex()}\nremove=true\n"  # paths are tried beside it, and answer
+    uapi.put(device.socket_of(names[0]), lost)
+    meshes.meet(leases[1], [peer(0, first)])
+
+    def endpoint() -> str:
+        return uapi.get(device.socket_of(names[1])).peers[first.key].endpoint
+
+    assert until(lambda: endpoint() != "", 20)
+    assert endpoint() == f"{meshes.reach.endpoint}:{first.port}"
+
+
 @pytest.mark.parametrize("at", ["127.0.0.1", "0.0.0.0", "os.environ['TALLY_MESH_ADDRESS']"])
 async def test_a_port_of_a_plain_process_is_called_from_inside_its_mesh(
     meshes: MeshHost, at: str
