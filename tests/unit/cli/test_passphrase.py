@@ -137,3 +137,21 @@ def test_where_no_keystore_is_nothing_is_asked_or_made(
     assert tally(monkeypatch, *words) == 3
     assert capsys.readouterr().err.startswith("KEY_MISSING: ")
     assert not asked and not (tmp_path / folder).exists()
+
+
+@pytest.mark.parametrize(
+    "store",
+    [("--store", "stores"), ("--store-url", "https://stores.example")],
+    ids=["its own", "another process's"],
+)
+def test_a_market_with_stores_has_its_keys(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    store: tuple[str, str],
+) -> None:
+    """Who may use which follows from one of them: a drawn one is gone with the process."""
+    monkeypatch.chdir(tmp_path)
+    assert tally(monkeypatch, "market", "serve", "--port", "0", *store) == 3
+    assert "PASSPHRASE_MISSING" in capsys.readouterr().err
+    assert not (tmp_path / "stores").exists()

@@ -194,7 +194,9 @@ def _route(place: Place, chain_url: str, project_id: str, submit_urls: Sequence[
 
 
 def _operator(home: Path, needed: bool) -> Purse | None:
-    """The market's keystore; without a passphrase none, unless it is *needed*."""
+    """The market's keystore; without a passphrase none, unless it is *needed*: on a chain it pays
+    and is paid, and who may use which of its stores follows from a key of its own.
+    """
     try:
         return Purse.create(
             home, name=OPERATOR, passphrase=None if needed else passphrase(ask=False)
@@ -257,7 +259,7 @@ def serve_(
     database = database_of(db, home)
 
     async def run() -> None:
-        purse = _operator(home, needed=bool(chain_url))
+        purse = _operator(home, needed=bool(chain_url or store or store_url))
         settings = replace(
             Settings(),
             resume_window_ms=parse_duration_ms(resume_window),
@@ -271,7 +273,7 @@ def serve_(
         hook_key = purse.keys.load_or_create(HOOKS).seed if purse is not None else b""
         shelves = Shelves.read(
             store, store_at, store_url, parse_duration_ms(store_keep) // 1000,
-            hkdf_sha256(hook_key or os.urandom(32), b"tally/cluster-store/v1"),
+            hkdf_sha256(hook_key, b"tally/cluster-store/v1"),
         )  # fmt: skip
         await serve(
             Config(
