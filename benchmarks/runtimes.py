@@ -3,7 +3,8 @@
 One step of a small model in PyTorch, on one core: on the host, as the process runtime runs it and
 in Docker, which take turns. Then three members that train together: over loopback, over meshes that
 are direct, and over meshes by a market's relay; with gradients averaged at each step
-(``DistributedDataParallel``), and with parameters averaged once for several. All on one machine.
+(``DistributedDataParallel``), and with parameters averaged once for several, at once or by
+Hivemind. All on one machine.
 
 A figure is the median of the rounds' medians; the interval is from the least of them to the most.
 It holds the median of all such rounds with a probability of 1 - 2^(1 - rounds), 94 % of five.
@@ -26,7 +27,7 @@ from benchmarks import runtimes_places as places
 from benchmarks import yardstick
 from benchmarks.machine import machine
 from benchmarks.runtimes_places import MEMBERS, Ran
-from benchmarks.runtimes_programs import ALONE, PARAMETERS, TOGETHER, WARM, numbers
+from benchmarks.runtimes_programs import ALONE, PARAMETERS, TOGETHER, WARM, WAYS, numbers
 from marketplace.cli.shared.printing import print_json
 from marketplace.cli.shared.refusals import UsageError, guarded
 
@@ -141,7 +142,7 @@ def of_members(said: list[str], one_network: bool) -> dict[str, int]:
     each counts what all send.
     """
     found: dict[str, int] = {}
-    for way in ("ddp", "local"):
+    for way in WAYS:
         rows = [numbers(one, way) for one in said]
         slowest = [
             max(block) for block in zip(*([ns for ns, _ in own] for own in rows), strict=True)
@@ -189,7 +190,7 @@ def show(result: dict[str, Any]) -> None:
             f" {_range(row['step_us'], 1000, 2)} ms"
         )
     for name, row in result["together"].items():
-        for way in ("ddp", "local"):
+        for way in WAYS:
             print(
                 f"{result['members']} members, mesh {name}, {way}: a step takes"
                 f" {_range(row[f'{way}_us'], 1000, 1)} ms, and a member sends"

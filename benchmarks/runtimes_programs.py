@@ -1,4 +1,5 @@
-"""What ``tally bench runtimes`` runs, wherever it runs: programs for a Python that has PyTorch.
+"""What ``tally bench runtimes`` runs, wherever it runs: programs for a Python that has PyTorch
+and Hivemind.
 
 They are text, since nothing of the product needs PyTorch. Each prints words and whole numbers.
 """
@@ -9,6 +10,8 @@ from typing import Final
 
 WARM: Final = 5
 """Steps that count for nothing: what is made once is made then."""
+WAYS: Final = ("ddp", "local", "hivemind")
+"""How members train together."""
 PARAMETERS: Final = 2 * (512 * 512 + 512)
 
 _MODEL: Final = """\
@@ -42,12 +45,23 @@ for at in range(warm + steps):
 TOGETHER: Final = (
     _MODEL
     + """\
+import hivemind
 import torch.distributed as dist
+from hivemind.averaging import DecentralizedAverager
 from torch.nn.parallel import DistributedDataParallel
 own, members, warm, steps, blocks = map(int, sys.argv[1:])
-where = os.environ["GLOO_SOCKET_IFNAME"]
-meet = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-dist.init_process_group("gloo", init_method=meet, rank=own, world_size=members)
+where, first = os.environ["GLOO_SOCKET_IFNAME"], os.environ["MASTER_ADDR"]
+store = dist.TCPStore(first, int(os.environ["MASTER_PORT"]), members, own == 0)
+at = f"/ip4/{os.environ.get('TALLY_MESH_ADDRESS', first)}/tcp/0"
+known = store.get("peers").decode().split() if own else []
+dht = hivemind.DHT(initial_peers=known, host_maddrs=[at], start=True)
+if own == 0:
+    store.set("peers", " ".join(map(str, dht.get_visible_maddrs())))
+averager = DecentralizedAverager(
+    [part.detach().clone() for part in model.parameters()], dht, prefix="bench",
+    target_group_size=members, min_group_size=members, start=True,
+)
+dist.init_process_group("gloo", store=store, rank=own, world_size=members)
 shared = DistributedDataParallel(model)
 def sent():
     rows = (line.split(":") for line in open("/proc/net/dev") if ":" in line)
@@ -63,9 +77,20 @@ def at_the_end():
     for _ in range(steps):
         step(model)
     average()
-ways = [("ddp", every_step), ("local", at_the_end)]
+def by_hivemind():
+    for _ in range(steps):
+        step(model)
+    with averager.get_tensors() as held, torch.no_grad():
+        for mine, part in zip(held, model.parameters(), strict=True):
+            mine.copy_(part)
+    assert len(averager.step(timeout=60)) == members
+    with averager.get_tensors() as held, torch.no_grad():
+        for mine, part in zip(held, model.parameters(), strict=True):
+            part.copy_(mine)
+ways = [("ddp", every_step), ("local", at_the_end), ("hivemind", by_hivemind)]
 for _ in range(warm):
     step(shared)
+by_hivemind()
 for block in range(blocks):
     for name, way in ways if block % 2 == 0 else ways[::-1]:
         dist.barrier()
@@ -74,10 +99,13 @@ for block in range(blocks):
         dist.barrier()
         print(name, (time.perf_counter_ns() - start) // steps, (sent() - before) // steps)
 dist.destroy_process_group()
+averager.shutdown()
+dht.shutdown()
 """
 )
 """``OWN MEMBERS WARM STEPS BLOCKS``: of each block of steps with gradients averaged at every one
-(``ddp``), and with parameters averaged after the last (``local``), ns and bytes sent a step.
+(``ddp``), and with parameters averaged after the last, at once (``local``) and by Hivemind, whose
+peers find each other first (``hivemind``): ns and bytes sent a step.
 """
 
 

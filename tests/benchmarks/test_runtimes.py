@@ -39,9 +39,15 @@ def test_a_figure_is_the_median_of_the_rounds_and_every_way_has_its_turn_first()
 
 
 def test_in_one_network_each_member_counts_what_all_send() -> None:
-    said = ["ddp 8000 900\nlocal 2000 90\n", "ddp 9000 900\nlocal 1000 90\n"]
+    said = [
+        "ddp 8000 900\nlocal 2000 90\nhivemind 4000 92\n",
+        "ddp 9000 900\nlocal 1000 90\nhivemind 5000 92\n",
+    ]
     own = runtimes.of_members(said, one_network=False)
-    assert own == {"ddp_us": 9, "ddp_bytes": 900, "local_us": 2, "local_bytes": 90}
+    assert own == {
+        "ddp_us": 9, "ddp_bytes": 900, "local_us": 2, "local_bytes": 90,
+        "hivemind_us": 5, "hivemind_bytes": 92,
+    }  # fmt: skip
     shared = runtimes.of_members(said, one_network=True)
     assert (shared["ddp_bytes"], shared["local_bytes"]) == (450, 45)
 
@@ -63,6 +69,7 @@ def test_what_each_way_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> 
         ring = 4 / 3 * GRADIENTS
         assert 0.97 * ring < row["ddp_bytes"]["median"] < most * ring
         local = ring / runtimes.SHARED_STEPS
-        assert 0.97 * local < row["local_bytes"]["median"] < most * local
+        for way in ("local", "hivemind"):
+            assert 0.97 * local < row[f"{way}_bytes"]["median"] < most * local
     runtimes.show(found)
     assert "3 members, mesh relayed, local: a step takes" in capsys.readouterr().out
