@@ -96,7 +96,8 @@ class Place:
     @property
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("TALLY_")}
-        return {**kept, "HOME": str(self.home), "COLUMNS": "200"}
+        cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        return {**kept, "HOME": str(self.home), "XDG_CACHE_HOME": cache, "COLUMNS": "200"}
 
     def follow(self, text: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run *text* with bash; whatever it left behind is ended with it."""

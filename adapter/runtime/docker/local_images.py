@@ -8,6 +8,7 @@ beside them, in the versions of a lock: ``tally/jupyter:local``, ``tally/gradio:
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import io
@@ -57,19 +58,37 @@ def build_python(client: Any, repository: str = PYTHON) -> str:
     return _import(client, repository, _python_files(), "/usr/local/bin/python3")
 
 
+def kept_packages() -> Path:
+    """Where a user's machine keeps what :func:`build_with` installs, for every market that is tried
+    there: below the cache of the XDG Base Directory Specification.
+    """
+    said = os.environ.get("XDG_CACHE_HOME", "")
+    top = Path(said) if os.path.isabs(said) else Path.home() / ".cache"  # a relative one is none
+    return top / "tally" / "packages"
+
+
 def build_with(client: Any, name: str, lock: Path, folder: Path) -> str:
     """Import image *name* of this Python with the packages of *lock*, which are installed below
     *folder* unless they are there; its id. About 20 s the first time.
     """
-    environment = folder / hashlib.sha256(lock.read_bytes()).hexdigest()[:16]
+    return build_from(client, name, _installed(lock, folder))
+
+
+def _installed(lock: Path, folder: Path) -> Path:
+    """An environment of this Python with just what *lock* names; of two who want it one makes it."""
+    this = f"{sys.version} {sys.base_prefix}".encode()
+    environment = folder / hashlib.sha256(this + lock.read_bytes()).hexdigest()[:16]
     done = environment / "installed"
-    if not done.exists():
-        shutil.rmtree(environment, ignore_errors=True)
-        _run(sys.executable, "-m", "venv", str(environment))
-        pip = (str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
-        _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(lock))
-        done.touch()
-    return build_from(client, name, environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(f"{environment}.lock", "w") as door:
+        fcntl.flock(door, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(environment, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", str(environment))
+            pip = (str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check")
+            _run(*pip, "install", "--quiet", "--no-deps", "--requirement", str(lock))
+            done.touch()
+    return environment
 
 
 def build_from(client: Any, name: str, environment: Path) -> str:

@@ -23,7 +23,7 @@ import httpx
 from adapter.core.workload import RuntimeFault
 from adapter.host.keys import Keys, load_keys
 from adapter.runtime.docker.door import connect as connect_docker
-from adapter.runtime.docker.local_images import build_python, build_with
+from adapter.runtime.docker.local_images import build_python, build_with, kept_packages
 from adapter.runtime.volumes.runtime import missing
 from marketplace.chain.actions.session import Desk, deploy
 from marketplace.chain.build.wallet import Wallet
@@ -352,7 +352,7 @@ class Embedded:
         try:
             for one in self.sessions:
                 if one.lock is not None:
-                    built = build_with(client, one.local, one.lock, self.home / "packages")
+                    built = build_with(client, one.local, one.lock, kept_packages())
                     self.session_images[one.local] = built
             return build_python(client)
         finally:
