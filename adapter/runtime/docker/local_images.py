@@ -75,7 +75,7 @@ def build_with(client: Any, name: str, lock: Path, folder: Path) -> str:
 
 
 def _installed(lock: Path, folder: Path) -> Path:
-    """An environment of this Python with just what *lock* names; of two who want it one makes it."""
+    """An environment of this Python with what *lock* names; of two who want it one makes it."""
     this = f"{sys.version} {sys.base_prefix}".encode()
     environment = folder / hashlib.sha256(this + lock.read_bytes()).hexdigest()[:16]
     done = environment / "installed"
