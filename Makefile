@@ -27,12 +27,13 @@ install: .venv/installed
 	npm ci --silent --no-audit --no-fund --prefix contracts/devnet
 	touch $@
 
-.venv/installed: .venv/product tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/ouroboros/package-lock.json tests/lint/package-lock.json web/sdk/package-lock.json
+.venv/installed: .venv/product tests/contracts/aiken/package-lock.json tests/browser/package-lock.json tests/clients/package-lock.json tests/ledger/package-lock.json tests/ouroboros/package-lock.json tests/s3/package-lock.json tests/lint/package-lock.json web/sdk/package-lock.json
 	$(PY) -m uv pip install --quiet --python $(PY) --requirements requirements.lock
 	npm ci --silent --no-audit --no-fund --prefix tests/contracts/aiken
 	npm ci --silent --no-audit --no-fund --prefix tests/browser
 	npm ci --silent --no-audit --no-fund --prefix tests/ledger
 	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/ouroboros
+	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/s3
 	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix tests/lint
 	npm ci --silent --no-audit --no-fund --ignore-scripts --prefix web/sdk
 	# Not ci: it wants the lock to hold prebuilt binaries for every platform, and not all are published.

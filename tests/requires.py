@@ -143,6 +143,14 @@ def need_stores() -> None:
     _need(not lacks, f"no store can be mounted here: {lacks}; run: packaging/debian.sh")
 
 
+def need_s3() -> Path:
+    """A server of S3's is here, by ``npm ci`` in ``tests/s3``. Returns its program."""
+    need_node()
+    found = Path(__file__).parent / "s3" / "node_modules" / "s3rver" / "bin" / "s3rver.js"
+    _need(found.is_file(), "s3rver is not installed; run: make install")
+    return found
+
+
 def need_holder() -> None:
     """What holds the networks of members in containers is here."""
     _need(holder_program() is not None, "catatonit is not installed; run: packaging/debian.sh")

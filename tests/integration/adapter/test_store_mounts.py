@@ -34,7 +34,7 @@ from marketplace.domain.work.cluster_store import (
     token,
 )
 from tests.ports import free_port
-from tests.requires import need_stores
+from tests.requires import need_s3, need_stores
 
 pytestmark = pytest.mark.timeout(60)
 SECRET = bytes(range(32))
@@ -283,6 +283,44 @@ def test_a_consumers_own_webdav_is_mounted_where_the_owner_opens_its_network(
         assert not place_of(state).exists() and (folder / "model").exists()
 
 
+def test_a_consumers_bucket_of_s3_is_mounted_and_outlives_who_wrote_there(tmp_path: Path) -> None:
+    """This server tells users by their names: of a signature it asks no more."""
+    need_stores()
+    with s3(tmp_path / "disk") as port:
+        store = Store(url="s3://bucket/run", endpoint=f"http://127.0.0.1:{port}")
+        large = os.urandom(12 * MIB)  # in several parts
+        for lease in ("lease_1", "lease_2"):  # the second one's host never saw the first
+            state = tmp_path / lease
+            mounts = StoreMounts(state, ["127.0.0.0/8"])
+            nobody = of_consumer(store, {USER: "nobody", PASSWORD: "S3RVER"})
+            with pytest.raises(StoreRefused, match="does not let this provider in"):
+                mounts.up(lease, nobody, NOBODY)
+            mounts.up(lease, of_consumer(store, {USER: "S3RVER", PASSWORD: "S3RVER"}), NOBODY)
+            at = folder_of(state, lease)
+            if lease == "lease_1":
+                assert not list(at.iterdir())
+                (at / "deep").mkdir()
+                (at / "deep" / "model").write_bytes(large)
+                (at / "step").write_text("1")
+                (at / "step").write_text("2")
+            else:
+                assert (at / "deep" / "model").read_bytes() == large
+                assert (at / "step").read_text() == "2"
+            remove_all(state)
+            assert not place_of(state).exists()
+
+
+@contextlib.contextmanager
+def s3(folder: Path) -> Iterator[int]:
+    port, folder = free_port(), folder.absolute()
+    folder.mkdir()
+    line = ["node", str(need_s3()), "--silent", "-d", str(folder), "-a", "127.0.0.1"]
+    with subprocess.Popen([*line, "-p", str(port), "--configure-bucket", "bucket"]) as process:
+        until_answered(port)
+        yield port
+        process.kill()
+
+
 @contextlib.contextmanager
 def webdav(folder: Path) -> Iterator[int]:
     port = free_port()
@@ -290,18 +328,22 @@ def webdav(folder: Path) -> Iterator[int]:
     env = {"PATH": os.environ["PATH"], "RCLONE_CONFIG": "/dev/null", "HOME": str(folder)}
     env |= {"RCLONE_USER": "me", "RCLONE_PASS": "my-password"}
     with subprocess.Popen([*line, "--log-level", "ERROR"], env=env) as process:
-        deadline = time.monotonic() + 20
-        while True:
-            with (
-                contextlib.suppress(OSError),
-                contextlib.closing(HTTPConnection("127.0.0.1", port)) as one,
-            ):
-                one.connect()
-                break
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until_answered(port)
         yield port
         process.kill()
+
+
+def until_answered(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(HTTPConnection("127.0.0.1", port)) as one,
+        ):
+            one.connect()
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_mount_reaches_no_service_of_the_host_even_by_the_answer_of_a_server(
