@@ -18,14 +18,14 @@ SEARCH = re.compile(
 MEDIANS = re.compile(r"median of (\d+) seeds at (\d+) trials: optuna -([\d.]+), random -([\d.]+);")
 
 
-def searched(tmp_path: Path, trials: int, seeds: int) -> tuple[float, float]:
+def searched(tmp_path: Path, trials: int, seeds: int, within_s: float = 360) -> tuple[float, float]:
     """The depths that both searches found, median over the *seeds*."""
     stack, found = need_stack(), list[float]()
 
     async def tell(made: Shown, market: Market) -> None:
         job = example("ray_tune", stack, cpu=2000, TRIALS=str(trials), SEEDS=str(seeds))
         async with running(made, market, job) as one:
-            await until_complete(one)
+            await until_complete(one, within_s)
             printed = await said(one.gang.members[0])
         print(printed)
         each = SEARCH.findall(printed)
@@ -37,14 +37,15 @@ def searched(tmp_path: Path, trials: int, seeds: int) -> tuple[float, float]:
         assert medians is not None and medians[1] == str(seeds) and medians[2] == str(trials)
         found.extend((float(medians[3]), float(medians[4])))
 
-    story(tmp_path, stack, 3, tell)
+    story(tmp_path, stack, 3, tell, within_s + 180)
     bayesian, random = found
     return bayesian, random
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1800)
 def test_the_bayesian_search_finds_more_than_a_random_one_at_equal_trials(tmp_path: Path) -> None:
-    bayesian, random = searched(tmp_path, 40, 5)
+    bayesian, random = searched(tmp_path, 40, 5, 1500)
     assert bayesian > random
 
 

@@ -63,15 +63,16 @@ def example(
 
 
 def story(
-    folder: Path, stack: Path, adapters: int, tell: Callable[[Shown, Market], Awaitable[None]]
-) -> None:
+    folder: Path, stack: Path, adapters: int, tell: Callable[[Shown, Market], Awaitable[None]],
+    within_s: float = 540,
+) -> None:  # fmt: skip
     need_bubblewrap()
     need_devnet()
     need_mesh()
     Shown.stack = stack
 
     async def main() -> None:
-        with anyio.fail_after(540):
+        with anyio.fail_after(within_s):
             async with embedded(folder, Shown, resume_window="2m") as made:
                 assert isinstance(made, Shown)
                 async with anyio.create_task_group() as starts:
@@ -128,8 +129,8 @@ async def running(made: Shown, market: Market, job: LoadedJob) -> AsyncGenerator
             await one.gang.wait()
 
 
-async def until_complete(one: Watched) -> None:
-    with anyio.fail_after(2 * SOON_S):
+async def until_complete(one: Watched, within_s: float = 2 * SOON_S) -> None:
+    with anyio.fail_after(within_s):
         await one.gang.wait()
     assert one.gang.completed, [(job.view, await said(job)) for job in one.gang.members]
     await one.until_said("ended")
