@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,15 +13,14 @@ import anyio
 import anyio.abc
 import structlog
 
+from marketplace import child
 from marketplace.domain.errors import Malformed, Refusal
 from marketplace.domain.units import parse_size_mib
 from marketplace.domain.work.cluster_store import StorePlace
 
 SIZE_MIB: Final = 10 * 1024
 KEEP_S: Final = 30 * 86_400
-READY_S: Final = 20.0
 TELL_S: Final = 2.0
-AGAIN_S: Final = 1.0
 
 log = structlog.get_logger("market")
 Living = Callable[[], Awaitable[dict[str, str]]]
@@ -85,27 +82,14 @@ async def shelving(shelves: Shelves, living: Living) -> AsyncGenerator[StorePlac
         return
     first, port = await _begin(shelves, shelves.port)
 
-    async def keep(one: anyio.abc.Process) -> None:
-        try:
-            while True:
-                await _tell(one, living)
-                await one.aclose()
-                log.error("the server of stores ended", code=one.returncode)
-                await anyio.sleep(AGAIN_S)
-                try:
-                    one, _ = await _begin(shelves, port)
-                except StoreServerRefused as refused:
-                    log.error("stores", error=refused.line())
-        finally:
-            if one.returncode is None:
-                one.kill()
-            with anyio.CancelScope(shield=True):
-                await one.aclose()
+    async def again() -> anyio.abc.Process:
+        return (await _begin(shelves, port))[0]
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(keep, first)
+    async def attend(one: anyio.abc.Process) -> None:
+        await _tell(one, living)
+
+    async with child.keeping("the server of stores", first, again, attend):
         yield StorePlace(shelves.url or f"http://{shelves.host}:{port}", shelves.secret)
-        tasks.cancel_scope.cancel()
 
 
 async def _tell(one: anyio.abc.Process, living: Living) -> None:
@@ -128,23 +112,10 @@ async def _tell(one: anyio.abc.Process, living: Living) -> None:
 
 
 async def _begin(shelves: Shelves, port: int) -> tuple[anyio.abc.Process, int]:
-    line = [sys.executable, "-m", "marketplace.cluster_store.serving"]
-    made = await anyio.open_process(
-        [
-            *line, str(shelves.folder), str(shelves.size_mib << 20), shelves.host, str(port),
-            str(shelves.keep_s),
-        ],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None,
-    )  # fmt: skip
-    assert made.stdin is not None and made.stdout is not None
-    said = b""
-    try:
-        with anyio.fail_after(READY_S):
-            await made.stdin.send(shelves.secret.hex().encode() + b"\n")
-            said = await made.stdout.receive()
-        return made, int(json.loads(said)["port"])
-    except (TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError, ValueError, KeyError):
-        if made.returncode is None:
-            made.kill()
-        await made.aclose()
-        raise StoreServerRefused(f"no stores at {shelves.host}:{port}") from None
+    told = (shelves.folder, shelves.size_mib << 20, shelves.host, port, shelves.keep_s)
+    return await child.begin(
+        ["marketplace.cluster_store.serving", *map(str, told)],
+        shelves.secret,
+        lambda said: int(json.loads(said)["port"]),
+        StoreServerRefused(f"no stores at {shelves.host}:{port}"),
+    )

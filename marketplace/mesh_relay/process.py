@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
 
-import anyio
-import structlog
+import anyio.abc
 
+from marketplace import child
 from marketplace.domain.errors import Refusal
 from marketplace.domain.work.mesh_relay import RelayPlace
-
-READY_S: Final = 20.0
-AGAIN_S: Final = 1.0
-
-log = structlog.get_logger("market")
 
 
 class RelayRefused(Refusal):
@@ -30,47 +22,31 @@ class RelayRefused(Refusal):
 @asynccontextmanager
 async def relaying(place: RelayPlace) -> AsyncGenerator[None]:
     """A relay at *place* while the block runs; one that ends by itself is begun anew."""
-    first = await _begin(place)
 
-    async def keep(one: anyio.abc.Process) -> None:
-        try:
-            while True:
-                await one.wait()
-                await one.aclose()
-                log.error("the relay of meshes ended", code=one.returncode)
-                await anyio.sleep(AGAIN_S)
-                try:
-                    one = await _begin(place)
-                except RelayRefused as refused:
-                    log.error("relay", error=refused.line())
-        finally:
-            if one.returncode is None:
-                one.kill()
-            with anyio.CancelScope(shield=True):
-                await one.aclose()
+    async def begin() -> anyio.abc.Process:
+        return (
+            await child.begin(
+                [
+                    "marketplace.mesh_relay.serving",
+                    place.endpoint,
+                    str(place.first),
+                    str(place.count),
+                ],
+                place.secret,
+                _ready,
+                RelayRefused(f"no relay at {place.endpoint}:{place.first}+{place.count}"),
+            )
+        )[0]
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(keep, first)
+    first = await begin()
+    async with child.keeping("the relay of meshes", first, begin, _wait):
         yield
-        tasks.cancel_scope.cancel()
 
 
-async def _begin(place: RelayPlace) -> anyio.abc.Process:
-    line = [sys.executable, "-m", "marketplace.mesh_relay.serving"]
-    made = await anyio.open_process(
-        [*line, place.endpoint, str(place.first), str(place.count)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None,
-    )  # fmt: skip
-    assert made.stdin is not None and made.stdout is not None
-    try:
-        with anyio.fail_after(READY_S):
-            await made.stdin.send(place.secret.hex().encode() + b"\n")
-            said = await made.stdout.receive()
-    except (TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError):
-        said = b""
-    if said.strip() == b"ready":
-        return made
-    if made.returncode is None:
-        made.kill()
-    await made.aclose()
-    raise RelayRefused(f"no relay at {place.endpoint}:{place.first}+{place.count}")
+async def _wait(one: anyio.abc.Process) -> None:
+    await one.wait()
+
+
+def _ready(said: bytes) -> None:
+    if said.strip() != b"ready":
+        raise ValueError(said)
