@@ -101,13 +101,13 @@ def test_the_adapter_is_killed_in_mid_job(tmp_path: Path) -> None:
     story(tmp_path, lambda world: _server_killed(world, "adapter"))
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["market", "devnet"])
 def test_a_server_is_killed_in_mid_job(tmp_path: Path, name: str) -> None:
     story(tmp_path, lambda world: _server_killed(world, name))
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 def test_the_payer_is_killed_in_mid_job(tmp_path: Path) -> None:
     story(tmp_path, _client_killed)
 

@@ -102,7 +102,7 @@ def test_ten_commands_at_once_share_one_channel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "runs",
-    [pytest.param(5, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
+    [pytest.param(3, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
 )
 def test_runs_in_a_row_open_once(tmp_path: Path, runs: int) -> None:
     async def tell(env: dict[str, str]) -> None:

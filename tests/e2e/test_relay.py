@@ -277,7 +277,7 @@ def test_while_nobody_looks_nothing_is_billed(tmp_path: Path) -> None:
         await place.start_adapter()
         await until_true(lambda: is_probed(where), "the same address again")
 
-    bill, lived = told(tmp_path, (("syncing", 3), ("tip", 45), ("lagging", 1)), kill)
+    bill, lived = told(tmp_path, (("syncing", 3), ("tip", 60), ("lagging", 1)), kill)
     tip_ms, _ = lived.ms("tip")
     assert lost(bill)["unproven"] >= away_s * 1000
     assert 4000 < billed_ms(bill) <= tip_ms + TICK_MS - away_s * 1000

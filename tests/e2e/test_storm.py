@@ -123,7 +123,7 @@ class Storm:
 @pytest.mark.timeout(STORM_S + 60)
 @pytest.mark.parametrize(
     "kills",
-    [pytest.param(9, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
+    [pytest.param(8, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
 )
 def test_an_adapter_killed_again_and_again_takes_up_what_runs(tmp_path: Path, kills: int) -> None:
     async def tell(world: World) -> None:

@@ -21,7 +21,7 @@ from tests.browser.support.product import SECONDS
 from tests.e2e.support.embedded import PATIENCE_S, World, story
 from tests.e2e.support.sessions import chromium, entered, session
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 EXAMPLE: Final = str(Path(__file__).parents[3] / "examples" / "gradio_app.py")
 LINK_MS: Final = 60_000
 expect.set_options(timeout=60 * SECONDS)
@@ -34,6 +34,7 @@ async def clicked(page: Page, number: int) -> None:
     await expect(page.get_by_label("Answer")).to_have_value(str(number * 7))
 
 
+@pytest.mark.prove
 def test_an_app_answers_its_owner_and_those_with_a_link_and_no_stranger(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         async with session(world, "app", EXAMPLE) as (running, name), chromium() as browser:
@@ -75,6 +76,7 @@ def test_an_app_answers_its_owner_and_those_with_a_link_and_no_stranger(tmp_path
     story(tmp_path, tell, sessions=(APP,))
 
 
+@pytest.mark.nightly
 def test_an_app_that_nobody_comes_to_ends_by_itself(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         async with session(world, "app", EXAMPLE, "--idle", "1m") as (running, name):

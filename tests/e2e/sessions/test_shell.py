@@ -15,7 +15,7 @@ import pytest
 from adapter.runtime.terminal import LocalTerminal
 from tests.e2e.support.embedded import PATIENCE_S, World, newest_job, story, tally, until_true
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 
 
 SIZE = "python3 -c 'import os; print(*os.get_terminal_size())'"
@@ -85,6 +85,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.prove
 def test_a_shell_is_sat_at_left_and_taken_up_again(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         env = world.place.environment
@@ -121,6 +122,7 @@ def test_a_shell_is_sat_at_left_and_taken_up_again(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+@pytest.mark.nightly
 def test_a_shell_that_nobody_types_in_ends_by_itself(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         async with sat(world, "shell", "--yes", "--idle", "1m") as screen:
