@@ -114,7 +114,7 @@ sdk: install
 # A file's tests share what they started, and much of their time is waiting: three files at a time on two cores, those
 # that take longest first (tests/schedule.py).
 # The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
-# their own. Two at a time there, and in `make prove`, whose tests keep both cores busy or measure time.
+# their own. Two at a time there, and of `make prove` but for its end-to-end tests: the rest keeps both cores busy.
 BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.schedule
 
 # Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
@@ -147,7 +147,7 @@ SLOWEST := --durations 10 --durations-min 20 --maxfail 5
 prove: install docker packages generator stacks
 	$(UNIT) -m prove --timeout 1500 -rs $(SLOWEST)
 	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) tests/e2e --ignore $(FRAMEWORKS) -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e --ignore $(FRAMEWORKS) -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) $(FRAMEWORKS) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 
