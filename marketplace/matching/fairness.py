@@ -8,7 +8,10 @@ kind of request at its first failure: nothing frees up inside a round, so trying
 is work without hope.
 
 A gang stands in its consumer's lines as one, counts as all its members, and is placed whole or not
-at all; while it waits it holds nothing.
+at all; while it waits it holds nothing. Smaller jobs would take each device as it comes free: so,
+for a tenth of the time, what came after a gang that has waited for long stands back, and what comes
+free adds up. By the clock, so that many such gangs hold nobody back for longer than one does; and
+whoever does not wait may have what is free all the same.
 """
 
 from __future__ import annotations
@@ -17,11 +20,17 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from marketplace.matching.engine import Matchmaker
 from marketplace.matching.model import WHOLE, Gang, NoMatch, Placement, Request
 from marketplace.matching.scoring.shapes import shape_key
+
+PATIENCE_MS: Final = 600_000
+"""So long a gang waits before anybody stands back for it."""
+EVERY_MS: Final = 1_200_000
+BACK_MS: Final = 120_000
+"""The last so much of every EVERY_MS is when they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,15 @@ class Waiting:
     seq: int
     priority: int
     gang: Gang | None = None
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Who came first, the highest priority before."""
+        return -self.priority, self.submitted_ms, self.seq
+
+    def patient(self, now: int) -> bool:
+        """Whether it is a gang that has waited for long."""
+        return self.gang is not None and now - self.submitted_ms >= PATIENCE_MS
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -127,6 +145,7 @@ class FairQueue:
         self._default = default or Quota()
         self._accounts: dict[str, Account] = {}
         self._waiting: dict[str, tuple[str, Kind]] = {}
+        self._gangs: dict[str, Waiting] = {}  # those of the waiting that are gangs
         self._running: dict[str, tuple[str, Placement]] = {}
         self._seq = 0
         self._finished: deque[tuple[int, int]] = deque(maxlen=512)
@@ -181,10 +200,13 @@ class FairQueue:
         waiting = Waiting(job, request, now, self._seq, priority, gang)
         account.lines.setdefault(key, deque()).append(waiting)
         self._waiting[job] = (request.owner, key)
+        if gang is not None:
+            self._gangs[job] = waiting
 
     def cancel(self, job: str) -> None:
         """Take a job out of the line. KeyError when it does not wait."""
         consumer, key = self._waiting.pop(job)
+        self._gangs.pop(job, None)
         account = self._accounts[consumer]
         line = account.lines[key]
         account.lines[key] = deque(w for w in line if w.job != job)
@@ -283,6 +305,7 @@ class FairQueue:
         if not line:
             del account.lines[kind]
         del self._waiting[waiting.job]
+        self._gangs.pop(waiting.job, None)
         names = (waiting.job,)
         if waiting.gang is not None:
             names = tuple(member_name(waiting.job, at) for at in range(len(placed)))
@@ -290,9 +313,16 @@ class FairQueue:
             self._hold(consumer, name, one, now)
         return Started(waiting.job, placed, now - waiting.submitted_ms, names)
 
+    def _first(self, now: int) -> tuple[int, int, int] | None:
+        """The rank of the first gang that others stand back for now, if any does."""
+        if now % EVERY_MS < EVERY_MS - BACK_MS:
+            return None
+        return min((one.rank for one in self._gangs.values() if one.patient(now)), default=None)
+
     def round(self, now: int, limit: int | None = None) -> list[Started]:
         """Start what fits, fairest first, at most *limit* jobs; those started, in order."""
         capacity = self.market.capacity()
+        first = self._first(now)
         heads: list[_Head] = []
         hopeless: set[Kind] = set()
         for consumer in self._accounts:
@@ -302,7 +332,8 @@ class FairQueue:
             _, _, _, consumer, kind = heapq.heappop(heads)
             account = self._accounts[consumer]
             waiting = account.lines[kind][0]
-            within = self._within(account, waiting)
+            back = first is not None and waiting.rank > first and not waiting.patient(now)
+            within = not back and self._within(account, waiting)
             placed: tuple[Placement, ...] = ()
             if within and kind[1:] not in hopeless:
                 placed = self._attempt(waiting, now)

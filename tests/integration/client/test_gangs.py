@@ -23,7 +23,6 @@ from tests.fakes import spec, until
 from tests.integration.client.test_cli import JOB, Shell
 from tests.integration.support.client import ADA, World, story
 
-
 QUEUED = JOB.replace("max_duration: 1m", "max_duration: 1m, queue: true")
 
 
