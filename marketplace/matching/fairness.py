@@ -6,19 +6,31 @@ consumer's own jobs stand by priority, then age. One round asks every consumer i
 thousand waiting jobs of one delay another's first job by no more than that round. A round ends a
 kind of request at its first failure: nothing frees up inside a round, so trying the same kind again
 is work without hope.
+
+A gang stands in its consumer's lines as one, counts as all its members, and is placed whole or not
+at all; while it waits it holds nothing. Smaller jobs would take each device as it comes free: so,
+for a tenth of the time, what came after a gang that has waited for long stands back, and what comes
+free adds up. By the clock, so that many such gangs hold nobody back for longer than one does; and
+whoever does not wait may have what is free all the same.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from marketplace.matching.engine import Matchmaker
-from marketplace.matching.model import WHOLE, Placement, Request
+from marketplace.matching.model import WHOLE, Gang, NoMatch, Placement, Request
 from marketplace.matching.scoring.shapes import shape_key
+
+PATIENCE_MS: Final = 600_000
+"""So long a gang waits before anybody stands back for it."""
+EVERY_MS: Final = 1_200_000
+BACK_MS: Final = 120_000
+"""The last so much of every EVERY_MS is when they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +55,52 @@ Kind: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job in the queue; ``seq`` is its age."""
+    """A job in the queue, or all members of a *gang*, of which *request* is the first's; ``seq`` is
+    its age.
+    """
 
     job: str
     request: Request
     submitted_ms: int
     seq: int
     priority: int
+    gang: Gang | None = None
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Who came first, the highest priority before."""
+        return -self.priority, self.submitted_ms, self.seq
+
+    def patient(self, now: int) -> bool:
+        """Whether it is a gang that has waited for long."""
+        return self.gang is not None and now - self.submitted_ms >= PATIENCE_MS
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """All that it asks for."""
+        return self.gang.members if self.gang is not None else (self.request,)
+
+    @property
+    def gpu_demand(self) -> int:
+        """Per-mille of devices, of all together."""
+        return sum(one.gpu_demand for one in self.requests)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job that a round placed."""
+    """A job that a round placed, or a gang: a placement for each member, in their order. What each
+    is held as is in *names*.
+    """
 
     job: str
-    placement: Placement
+    placements: tuple[Placement, ...]
     waited_ms: int
+    names: tuple[str, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """A job's only one."""
+        return self.placements[0]
 
 
 @dataclass(slots=True)
@@ -71,6 +113,18 @@ class Account:
     memory_mib: int = 0
     running: int = 0
     lines: dict[Kind, deque[Waiting]] = field(default_factory=dict[Kind, "deque[Waiting]"])
+
+
+def _kind(gang: Gang | None) -> Kind:
+    """What decides beside the first member's request where a gang may go."""
+    if gang is None:
+        return ()
+    return (gang.spread, gang.same_region, *Counter(gang.members).items())
+
+
+def member_name(gang: str, at: int) -> str:
+    """As what a gang's member holds its place once a round gave it one."""
+    return f"{gang}.{at}"
 
 
 _Head: TypeAlias = tuple[int, float, int, str, Kind]
@@ -91,6 +145,7 @@ class FairQueue:
         self._default = default or Quota()
         self._accounts: dict[str, Account] = {}
         self._waiting: dict[str, tuple[str, Kind]] = {}
+        self._gangs: dict[str, Waiting] = {}  # those of the waiting that are gangs
         self._running: dict[str, tuple[str, Placement]] = {}
         self._seq = 0
         self._finished: deque[tuple[int, int]] = deque(maxlen=512)
@@ -110,21 +165,48 @@ class FairQueue:
 
     def submit(self, job: str, request: Request, now: int) -> None:
         """Put a job in line for ``request.owner``. ValueError when it already waits or runs."""
-        if job in self._waiting or job in self._running:
+        self._submit(job, request, None, now)
+
+    def submit_gang(self, name: str, gang: Gang, now: int) -> None:
+        """Put a gang in line, for its first member's owner. ValueError when it already waits or
+        runs, or has no members.
+        """
+        if not gang.members:
+            raise ValueError(f"gang {name} has no members")
+        self._submit(name, gang.members[0], gang, now)
+
+    def runs(self, name: str) -> bool:
+        """Whether the job or gang *name* was given its place by a round, and still holds any of
+        it.
+        """
+        return name in self._running or member_name(name, 0) in self._running
+
+    def _submit(self, job: str, request: Request, gang: Gang | None, now: int) -> None:
+        if job in self._waiting or self.runs(job):
             raise ValueError(f"job {job} is already known")
         account = self._account(request.owner)
         self._seq += 1
         priority = min(request.priority, account.quota.max_priority)
         # A line moves by its head: of jobs that differ in what they may cost one fits, another not.
         cost = (request.budget, request.budget is not None and request.duration_ms, request.spent)
-        key = (-priority, *shape_key(request), request.any_of, request.gpu_count_max, *cost)
-        waiting = Waiting(job, request, now, self._seq, priority)
+        key = (
+            -priority,
+            *shape_key(request),
+            request.any_of,
+            request.gpu_count_max,
+            *cost,
+            _kind(gang),
+        )
+        waiting = Waiting(job, request, now, self._seq, priority, gang)
         account.lines.setdefault(key, deque()).append(waiting)
         self._waiting[job] = (request.owner, key)
+        if gang is not None:
+            self._gangs[job] = waiting
 
     def cancel(self, job: str) -> None:
         """Take a job out of the line. KeyError when it does not wait."""
         consumer, key = self._waiting.pop(job)
+        self._gangs.pop(job, None)
         account = self._accounts[consumer]
         line = account.lines[key]
         account.lines[key] = deque(w for w in line if w.job != job)
@@ -200,16 +282,47 @@ class FairQueue:
         self._forget(consumer)
         return placement
 
-    def _within(self, account: Account, request: Request) -> bool:
+    def _within(self, account: Account, waiting: Waiting) -> bool:
         quota = account.quota
         gpus, cores = quota.max_gpu_milli, quota.max_cpu_milli
-        return (gpus is None or account.gpu_milli + request.gpu_demand <= gpus) and (
-            cores is None or account.cpu_milli + request.cpu_milli <= cores
+        wanted = sum(one.cpu_milli for one in waiting.requests)
+        return (gpus is None or account.gpu_milli + waiting.gpu_demand <= gpus) and (
+            cores is None or account.cpu_milli + wanted <= cores
         )
+
+    def _attempt(self, waiting: Waiting, now: int) -> tuple[Placement, ...]:
+        """Places for all that it asks for, or none."""
+        if waiting.gang is None:
+            placed = self.market.attempt(waiting.request, now)
+            return (placed,) if placed is not None else ()
+        found = self.market.place_gang(waiting.gang, now)
+        return () if isinstance(found, NoMatch) else found
+
+    def _start(self, consumer: str, kind: Kind, placed: tuple[Placement, ...], now: int) -> Started:
+        account = self._accounts[consumer]
+        line = account.lines[kind]
+        waiting = line.popleft()
+        if not line:
+            del account.lines[kind]
+        del self._waiting[waiting.job]
+        self._gangs.pop(waiting.job, None)
+        names = (waiting.job,)
+        if waiting.gang is not None:
+            names = tuple(member_name(waiting.job, at) for at in range(len(placed)))
+        for name, one in zip(names, placed, strict=True):
+            self._hold(consumer, name, one, now)
+        return Started(waiting.job, placed, now - waiting.submitted_ms, names)
+
+    def _first(self, now: int) -> tuple[int, int, int] | None:
+        """The rank of the first gang that others stand back for now, if any does."""
+        if now % EVERY_MS < EVERY_MS - BACK_MS:
+            return None
+        return min((one.rank for one in self._gangs.values() if one.patient(now)), default=None)
 
     def round(self, now: int, limit: int | None = None) -> list[Started]:
         """Start what fits, fairest first, at most *limit* jobs; those started, in order."""
         capacity = self.market.capacity()
+        first = self._first(now)
         heads: list[_Head] = []
         hopeless: set[Kind] = set()
         for consumer in self._accounts:
@@ -218,25 +331,20 @@ class FairQueue:
         while heads and (limit is None or len(started) < limit):
             _, _, _, consumer, kind = heapq.heappop(heads)
             account = self._accounts[consumer]
-            line = account.lines[kind]
-            waiting = line[0]
-            within = self._within(account, waiting.request)
-            placed = None
+            waiting = account.lines[kind][0]
+            back = first is not None and waiting.rank > first and not waiting.patient(now)
+            within = not back and self._within(account, waiting)
+            placed: tuple[Placement, ...] = ()
             if within and kind[1:] not in hopeless:
-                placed = self.market.attempt(waiting.request, now)
-            if placed is None:
+                placed = self._attempt(waiting, now)
+            if not placed:
                 # A share may still fit beside the same consumer's own work, so there the failure is
                 # theirs alone.
                 request = waiting.request
                 alone = not within or (request.gpu_count == 1 and request.gpu_milli < WHOLE)
                 hopeless.add((consumer, *kind[1:]) if alone else kind[1:])
             else:
-                line.popleft()
-                if not line:
-                    del account.lines[kind]
-                del self._waiting[waiting.job]
-                self._hold(consumer, waiting.job, placed, now)
-                started.append(Started(waiting.job, placed, now - waiting.submitted_ms))
+                started.append(self._start(consumer, kind, placed, now))
             self._queue_up(consumer, capacity, hopeless, heads)
         return started
 
@@ -275,12 +383,12 @@ class FairQueue:
         mine = next(w for w in account.lines[kind] if w.job == job)
         capacity = self.market.capacity()
         share = self._share(account, capacity)
-        ahead = max(mine.request.gpu_demand, 1)
+        ahead = max(mine.gpu_demand, 1)
         for name, other in self._accounts.items():
             before = name == consumer or self._share(other, capacity) <= share
             for line in other.lines.values():
                 for waiting in line:
                     sooner = (-waiting.priority, waiting.seq) < (-mine.priority, mine.seq)
                     if waiting.job != job and sooner and before:
-                        ahead += max(waiting.request.gpu_demand, 1)
+                        ahead += max(waiting.gpu_demand, 1)
         return ahead * (last - first) // max(freed, 1)

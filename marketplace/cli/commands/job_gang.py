@@ -35,10 +35,13 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
             await anyio.to_thread.run_sync(confirm_spend, "" if wish.as_json else text, wish.yes)
         return True
 
+    async def waits(why: str) -> None:
+        err.print(f"waits for places, and holds none: {why}; ^C ends it", markup=False)
+
     async with at_market(where, keep=wish.keep) as opened:
         if wish.detach:
             somebody_pays(opened.runner.purse.channels, opened.url)
-        gang = await opened.run_gang(loaded, confirm=confirm)
+        gang = await opened.run_gang(loaded, confirm=confirm, waits=waits)
         if gang.keeper is not None and not wish.detach:
             gang.keeper.listen(_changed)
         if wish.detach:

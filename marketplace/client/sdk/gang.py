@@ -1,13 +1,15 @@
 """A gang from the consumer's side: every member's quote is checked before the first one is
-signed.
+signed. One that waits for places has none yet, so no money is moved and no key is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
+import structlog
 
 from marketplace.client.clusters.keeper import Keeper
 from marketplace.client.jobs.core.quotes import CheckedQuote
@@ -17,11 +19,17 @@ from marketplace.client.net.answers import GangAnswer
 from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
 from marketplace.client.sdk.job import Job
-from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.errors import Fault, Malformed, Refusal
 from marketplace.domain.work.job_machine import JobState
 
 ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 """Sees what all members will cost; False declines."""
+OnWait = Callable[[str], Awaitable[None]]
+"""Hears once that the gang waits for places, and why."""
+LOOK_S: Final = 1.0
+_STOP_S: Final = 10.0
+
+log = structlog.get_logger("tally.client")
 
 
 @dataclass
@@ -83,14 +91,17 @@ async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> GangAnswer:
     return gang
 
 
-async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) -> bool:
-    """Check the quotes of all members, ask, and only then sign and open all their channels by one
-    transaction; False when *confirm* declined.
+async def agree(
+    runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None, waits: OnWait | None = None
+) -> bool:
+    """Wait for the quotes of all members and check them, ask, and only then sign and open all their
+    channels by one transaction; False when *confirm* declined.
 
     A refusal on the way ends the gang: nobody pays on for a part of it. A fault leaves the quotes
     as they are: accepting again is safe.
     """
     try:
+        await _placed(runner, gang, waits)
         views = [await runner.quoted(member["id"]) for member in gang["members"]]
         offers = [await runner.consider(view) for view in views]
         if confirm is not None and not await confirm(offers):
@@ -105,6 +116,31 @@ async def agree(runner: Runner, gang: GangAnswer, confirm: ConfirmAll | None) ->
             await _stop(runner, gang)
         raise
     return True
+
+
+async def _placed(runner: Runner, gang: GangAnswer, waits: OnWait | None) -> None:
+    """Until it stands in no queue any more, however long that takes, also while the market is away.
+    Where this is given up meanwhile the gang is ended: nobody would answer its quotes.
+    """
+    try:
+        while True:
+            queued = [one for one in gang["members"] if one["state"] == JobState.QUEUED.name]
+            if not queued:
+                return
+            if waits is not None:
+                await waits(queued[0]["message"])
+                waits = None
+            await anyio.sleep(LOOK_S)
+            try:
+                answer = await runner.http.get(f"/v1/gangs/{gang['id']}")
+            except Fault as fault:
+                log.info("waits", gang=gang["id"], error=fault.line())
+                continue
+            gang = read(GangAnswer, answer, "gang")
+    except anyio.get_cancelled_exc_class():
+        with anyio.move_on_after(_STOP_S, shield=True):
+            await _stop(runner, gang)
+        raise
 
 
 async def _all_stand(runner: Runner, gang: GangAnswer) -> None:

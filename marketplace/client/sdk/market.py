@@ -276,16 +276,18 @@ class Market(Reader):
         job: Path | str | JobSpec | LoadedJob,
         *,
         confirm: gang.ConfirmAll | None = None,
+        waits: gang.OnWait | None = None,
         key: str = "",
     ) -> gang.Gang:
         """Like :meth:`run` for a job file with a gang: all members are quoted and checked before
-        any is signed. A cluster's members are ordered what they do for as long as this lasts.
+        any is signed. *waits* is told where it has to wait for places. A cluster's members are
+        ordered what they do for as long as this lasts.
         """
         runner, loaded = self.runner, await self.pinned(self._load(job))
         posted = await gang.post(runner, loaded, key)
         names = [member["id"] for member in posted["members"]]
         try:
-            if not await gang.agree(runner, posted, confirm):
+            if not await gang.agree(runner, posted, confirm, waits):
                 raise QuoteDeclined(f"{posted['id']}: the quotes were declined")
         except Refusal:
             for name in names:

@@ -138,9 +138,9 @@ async def admitted(market: Market, who: Caller, members: int = 1) -> AsyncGenera
             quotes.drop(asked)
 
 
-async def unblocked(market: Market, account: str) -> Standing | None:
-    """What is known of an account whose waiting job may have a quote now; None where the job has to
-    wait on for its account's sake.
+async def unblocked(market: Market, account: str, members: int = 1) -> Standing | None:
+    """What is known of an account whose waiting job, or gang of *members*, may have its quotes now;
+    None where it has to wait on for its account's sake.
     """
     settings, quotes = market.settings, market.open_quotes
     known = await of(market, account)
@@ -148,9 +148,9 @@ async def unblocked(market: Market, account: str) -> Standing | None:
         known = await check(market, known, known.address)
     except (PaymentOwed, UnpaidWait):
         return None
-    if quotes.count(address_limited(known)) >= settings.quotes_address:
+    if quotes.count(address_limited(known)) + members > settings.quotes_address:
         return None
-    if quotes.count(account) >= most_quotes(settings, known, market.now):
+    if quotes.count(account) + members > most_quotes(settings, known, market.now):
         return None
     return known
 

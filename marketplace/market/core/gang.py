@@ -43,7 +43,8 @@ def decide_gang(gang: Gang, members: Sequence[Job], asked: GangInput, now: int) 
             return _placed(gang, members, asked, now)
         case Unmatched():
             outs = tuple(decide(job, None, asked, now) for job in members)
-            return GangOutcome(_step(gang, GangEvent.REFUSE), outs)
+            wait = all(out.job.state is JobState.QUEUED for out in outs)
+            return GangOutcome(_step(gang, GangEvent.WAIT if wait else GangEvent.REFUSE), outs)
         case Stop():
             return GangOutcome(_stopped(gang, asked))
         case Looked():

@@ -43,9 +43,9 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """*job* stands in the fair queue, and has its place when its turn comes."""
+    """*jobs* stand in the fair queue as one, and have their places when its turn comes."""
 
-    job: Job
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ Move = Place | Replace | Wait | End
 def wanted(of: Job | Gang) -> Wanted:
     """As its state says: a wish that was kept beside it could contradict it."""
     if isinstance(of, Gang):
-        return Wanted(of.state in (GangState.WANTED, GangState.WHOLE), of.reason)
+        return Wanted(of.state not in (GangState.ENDING, GangState.ENDED), of.reason)
     return Wanted(of.state not in OVER, of.reason)
 
 
@@ -78,7 +78,7 @@ def reconcile(wish: Wanted, jobs: Sequence[Job], now: int) -> tuple[Move, ...]:
     if not all(map(unplaced, jobs)):
         return ()  # placed; or not all of a gang can be, so none is
     if any(job.state is JobState.QUEUED for job in jobs):
-        return tuple(map(Wait, jobs))
+        return (Wait(tuple(jobs)),)
     if any(pausing(job, now) for job in jobs):
         return ()
     return (Place(tuple(jobs)),)

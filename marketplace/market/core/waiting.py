@@ -36,10 +36,10 @@ def waits(job: Job) -> bool:
 
 
 def lost(job: Job) -> bool:
-    """Whether it is a cluster's member that lost its place, and has or looks for another: no other
-    gang's is ever given a second one.
+    """Whether it is a cluster's member that lost its place, or one of a gang that waits whose place
+    was not free yet, and has or looks for another: no other gang's is ever given a second one.
     """
-    return bool(job.gang and job.retries)
+    return bool(job.gang and (job.retries or job.busy))
 
 
 def pausing(job: Job, now: int) -> bool:
@@ -65,7 +65,7 @@ def unmatched(job: Job, asked: Unmatched, now: int) -> Outcome:
     that had a lease before. NothingMatches where somebody waits for the answer.
 
     What a cluster lost stands in no queue, which would not place it beside the others: it is looked
-    for again in a moment.
+    for again in a moment. The members of a gang stand in it as one, by its name.
     """
     check_unplaced(job)
     why, explain = asked.why, dict(asked.explain)
@@ -77,7 +77,8 @@ def unmatched(job: Job, asked: Unmatched, now: int) -> Outcome:
     if waits(job):
         state = JOB.step(job.state, JobEvent.WAIT)
         job = replace(job, state=state, explain=explain, updated_ms=now, message=why)
-        return Outcome(job, None, (Story("QUEUED", explain), Enqueue(asked.spent)))
+        line = () if job.gang else (Enqueue(asked.spent),)
+        return Outcome(job, None, (Story("QUEUED", explain), *line))
     if asked.posting:
         raise NothingMatches(why, explain=explain)
     reason: str = EndReason.PROVIDER_LOST if job.retries else NO_MATCH

@@ -3,7 +3,8 @@ another's failure.
 
 Each member is a job of its own, with its own lease, channel, budget and invoice; the gang's record
 says what is wanted of all of them (``domain.work.gang``), and the reconciler brings it about. They
-are matched at once and asked for in one transaction. When a member is declined, lapses, fails or is
+are matched at once and asked for in one transaction; until all fit they wait as one and hold
+nothing, where their consumer wants that. When a member is declined, lapses, fails or is
 stopped, the others are ended: a consumer never pays on for a gang that is not whole. Members that
 completed are no failure. Of a cluster what was lost is placed again, as its policy says, while the
 others live on: whether they are billed meanwhile is its consumer's order.
@@ -54,9 +55,8 @@ def check(spec: JobSpec) -> tuple[JobSpec, ...]:
     """What each member runs; a refusal for what no gang can be."""
     if spec.gang is None:
         raise Malformed("this job has no gang: POST /v1/jobs")
-    if spec.policy.queue or (spec.policy.retry_on and spec.cluster is None):
-        field = "queue" if spec.policy.queue else "retry"
-        raise NotOffered("a gang is placed at once and ends as one", field=field)
+    if spec.policy.retry_on and spec.cluster is None:
+        raise NotOffered("a gang ends as one, and does not begin again", field="retry")
     members = spec.members()
     jobs.check_shape(members[0])
     return members
@@ -106,11 +106,14 @@ async def explain(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
 
 
 async def post(market: Market, who: Caller, asked: Posting) -> str:
-    """The new gang's id: all members are asked for, or nothing was. Refusals as for a job."""
+    """The new gang's id: all members are asked for, or all wait, or nothing was kept. Refusals as
+    for a job.
+    """
     members = check(asked.spec)
     _want_store(market, asked.spec)
     await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
+    await jobs.may_wait(market, asked.spec, who.account, len(members))
     if len(asked.session_vks) != len(members):
         raise Malformed(f"a gang of {len(members)} needs as many session keys")
     first, *rest = asked.session_vks

@@ -97,7 +97,7 @@ async def post(market: Market, who: Caller, asked: Posting) -> Job:
     check_spec(asked.spec)
     await images.check(market, asked.spec.image, who.account)
     await priority.check(market, asked.spec, who.account)
-    await _may_wait(market, asked.spec, who.account)
+    await may_wait(market, asked.spec, who.account)
     await fresh_keys(market, asked, who.account)
     async with standing.admitted(market, who) as known:
         for _ in range(TRIES):
@@ -143,11 +143,15 @@ async def _post(market: Market, who: Caller, known: Standing, asked: Posting) ->
     return await _leave_to_matcher(market, job, first)
 
 
-async def _may_wait(market: Market, spec: JobSpec, account: str) -> None:
-    """TooManyQueued where the job may have to wait and enough of its account's do already."""
+async def may_wait(market: Market, spec: JobSpec, account: str, members: int = 1) -> None:
+    """TooManyQueued where the job, or gang of *members*, may have to wait and enough of its
+    account's do already.
+    """
+    if not spec.policy.queue:
+        return
     most = market.settings.queued_jobs
     waiting = (JobState.POSTED, JobState.QUEUED)
-    if spec.policy.queue and await market.store.count(Job, account=account, state=waiting) >= most:
+    if await market.store.count(Job, account=account, state=waiting) + members > most:
         raise TooManyQueued(f"{most} jobs of this account wait for a place", most=most)
 
 

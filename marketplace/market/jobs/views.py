@@ -124,7 +124,7 @@ def _job(market: Market, job: Job, around: _Around) -> dict[str, Any]:
         "unit_ms": last.unit_ms if last is not None else 0,
         "ticks": last.tick if last is not None else 0,
         "transactions": _transactions(shown, around, leases),
-        "expected_wait_ms": market.directory.expected_wait_ms(job.id, market.now),
+        "expected_wait_ms": market.directory.expected_wait_ms(job.gang or job.id, market.now),
         "quote": None,
     }
 

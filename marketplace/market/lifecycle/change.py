@@ -233,7 +233,7 @@ def _perform(market: Market, step: Step) -> None:
                 avoid = frozenset(job.avoid)
                 market.directory.wait(job.id, job.parsed, job.account, avoid, market.now, spent)
             case LeaveQueue():
-                market.directory.leave(job.id)
+                market.directory.leave(job.gang or job.id)
             case _:
                 pass
     if lease is not None and not unfunded(lease):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from marketplace.domain.work.gang import GangState
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.lease import LeaseState
 from marketplace.market.base.ports import Change
@@ -18,8 +19,11 @@ from marketplace.market.core.inputs import AllMatched, GangInput, Unmatched
 from marketplace.market.lifecycle.change import Step, commit
 from marketplace.market.placement import expected
 from marketplace.market.placement.matching import match, matched
-from marketplace.market.state.match import explained
+from marketplace.market.state.match import Match, explained
 from marketplace.matching import NoMatch
+
+Place = tuple[str, Match]
+"""What is held for a lease."""
 
 
 async def match_gang(
@@ -31,10 +35,12 @@ async def match_gang(
     *,
     new: bool = False,
 ) -> None:
-    """Plan for all members on this process's view, and ask all their providers in one change.
-    *known*: the standing of the gang's account, as it was just read.
+    """Plan for all members on this process's view, and ask all their providers in one change; or
+    let the gang wait, as its policy says. *known*: the standing of its account, as it was just
+    read.
 
-    NothingMatches for a *new* gang, of which nothing is kept then; OverBudget, Conflict.
+    NothingMatches for a *new* gang that does not wait, of which nothing is kept then; OverBudget,
+    Conflict.
     """
     spec, leases = members[0].parsed, [market.ids.new("lease") for _ in members]
     await expected.bring(market, spec.image)
@@ -42,28 +48,61 @@ async def match_gang(
     if isinstance(found, NoMatch):
         text, explain = no_room(market, spec, gang.account, found)
         asked = Unmatched(text, explain, posting=new)
-        await _decided(market, gang, members, asked, change, new)
+        now = await _decided(market, gang, members, asked, change, new)
+        if now.state is GangState.WAITING:
+            await wait_gang(market, now, members)
         return
+    places = list(zip(leases, found, strict=True))
+    await place_all(market, gang, members, known, places, change, new=new)
+
+
+async def place_all(
+    market: Market,
+    gang: Gang,
+    members: Sequence[Job],
+    known: Standing,
+    places: Sequence[Place],
+    change: Change,
+    *,
+    new: bool = False,
+) -> None:
+    """Ask the providers of all *places* in one change; what they hold is given back where that
+    fails. OverBudget, Conflict.
+    """
     try:
-        places = [
-            matched(market, known, match, lease) for match, lease in zip(found, leases, strict=True)
-        ]
-        await _decided(market, gang, members, AllMatched(tuple(places)), change, new)
+        asked = tuple(matched(market, known, match, lease) for lease, match in places)
+        await _decided(market, gang, members, AllMatched(asked), change, new)
     except BaseException:
-        for lease in leases:
-            market.directory.release(lease, market.now)
+        release(market, places)
         raise
+
+
+def release(market: Market, places: Sequence[Place]) -> None:
+    """Nothing of them is held any more."""
+    for lease, _ in places:
+        market.directory.release(lease, market.now)
+
+
+async def wait_gang(market: Market, gang: Gang, members: Sequence[Job]) -> None:
+    """It stands in the fair queue as one; nothing if it does already."""
+    if not market.directory.waiting(gang.id):
+        first = members[0]
+        await expected.bring(market, first.parsed.image)
+        market.directory.wait_gang(
+            gang.id, first.parsed, gang.account, len(members), first.created_ms
+        )
 
 
 async def _decided(
     market: Market, gang: Gang, members: Sequence[Job], asked: GangInput, change: Change, new: bool
-) -> None:
+) -> Gang:
     out = decide_gang(gang, members, asked, market.now)
     (change.puts if new else change.sets).append(out.gang)
     steps = [
         Step(None if new else job, None, one) for job, one in zip(members, out.members, strict=True)
     ]
     await commit(market, steps, change)
+    return out.gang
 
 
 async def replace_member(market: Market, job: Job, members: Sequence[Job], known: Standing) -> None:

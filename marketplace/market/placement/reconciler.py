@@ -24,8 +24,14 @@ from marketplace.market.core.reconcile import End, Move, Place, Replace, Wait, r
 from marketplace.market.lifecycle.change import change_gang, change_job
 from marketplace.market.placement import expected
 from marketplace.market.placement.matching import BelowMinimum, match, propose, spent_by
-from marketplace.market.placement.place_gang import match_gang, replace_member
-from marketplace.market.state.match import Match
+from marketplace.market.placement.place_gang import (
+    match_gang,
+    place_all,
+    release,
+    replace_member,
+    wait_gang,
+)
+from marketplace.market.state.match import Begun, Match
 
 LIVING: Final = tuple(state for state in GangState if state is not GangState.ENDED)
 
@@ -46,6 +52,8 @@ async def one_gang(market: Market, gang_id: str) -> None:
         gang, members = await change_gang(market, gang_id, Looked())
         for move in reconcile(wanted(gang), members, market.now):
             await _carry_out(market, move, gang)
+        if not wanted(gang).run:  # somebody else may have ended it
+            market.directory.leave(gang_id)
 
 
 async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> None:
@@ -60,12 +68,17 @@ async def _carry_out(market: Market, move: Move, gang: Gang | None = None) -> No
             await _place(market, jobs[0])
         case Replace(job):
             await _replace(market, job)
-        case Wait(job):
-            if not market.directory.waiting(job.id):
-                avoid = frozenset(job.avoid)
-                spent = await spent_by(market, job)
-                await expected.bring(market, job.parsed.image)
-                market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms, spent)
+        case Wait(jobs) if gang is not None:
+            await wait_gang(market, gang, jobs)
+        case Wait(jobs):
+            await _wait(market, jobs[0])
+
+
+async def _wait(market: Market, job: Job) -> None:
+    if not market.directory.waiting(job.id):
+        avoid, spent = frozenset(job.avoid), await spent_by(market, job)
+        await expected.bring(market, job.parsed.image)
+        market.directory.wait(job.id, job.parsed, job.account, avoid, job.created_ms, spent)
 
 
 async def _place(market: Market, job: Job) -> None:
@@ -118,7 +131,9 @@ async def jobs(market: Market) -> None:
         Job, state=JobState.POSTED, gang="", lease="", needs="", order=("id",), limit=1000
     ):
         await _quietly(job.id, one_job(market, job.id))
-    for job in await market.store.find(Job, state=JobState.QUEUED, order=("id",), limit=100_000):
+    for job in await market.store.find(
+        Job, state=JobState.QUEUED, gang="", order=("id",), limit=100_000
+    ):  # a gang's members stand in it as one: see gangs
         for move in reconcile(wanted(job), (job,), market.now):
             await _carry_out(market, move)
     await queued_round(market)
@@ -132,12 +147,35 @@ async def _quietly(name: str, work: Awaitable[None]) -> None:
 
 
 async def queued_round(market: Market) -> int:
-    """Try the fair queue; how many jobs were placed."""
+    """Try the fair queue; how many jobs and gangs were placed."""
     begun = market.directory.round(market.now, lambda: market.ids.new("lease"))
-    for job_id, lease_id, found in begun:
-        async with market.looks.alone(job_id):
-            await _begin(market, job_id, lease_id, found)
+    for one in begun:
+        async with market.looks.alone(one.name):
+            if one.gang:
+                await _begin_gang(market, one)
+                continue
+            [(lease_id, found)] = one.places
+            await _begin(market, one.name, lease_id, found)
     return len(begun)
+
+
+async def _begin_gang(market: Market, begun: Begun) -> None:
+    """All members of a waiting gang are asked for, or it waits on."""
+    found = await market.store.get(Gang, begun.name)
+    waits = found is not None and found.state is GangState.WAITING
+    known = None
+    if found is not None and waits:
+        known = await standing.unblocked(market, found.account, len(begun.places))
+    if found is None or known is None:
+        release(market, begun.places)
+        return
+    try:
+        gang, members = await market.gang(begun.name)
+        await place_all(market, gang, members, known, begun.places, Change())
+    except OverBudget:
+        await change_gang(market, begun.name, Stop(EndReason.CEILING))
+    except Conflict as error:  # as for a job alone
+        log.info("match", gang=begun.name, error=error.line())
 
 
 async def _begin(market: Market, job_id: str, lease_id: str, found: Match) -> None:

@@ -20,7 +20,7 @@ from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.records import Lease, OfferRecord
 from marketplace.market.state.image_places import ImagePlaces
 from marketplace.market.state.listings import Listed, Listings, as_host
-from marketplace.market.state.match import NOTHING, Match, Spent
+from marketplace.market.state.match import NOTHING, Begun, Match, Spent
 from marketplace.market.state.starts import Starts
 from marketplace.matching import (
     FairQueue,
@@ -59,6 +59,7 @@ class Directory:
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
+        self._gangs: set[str] = set()  # those of the waiting that are gangs
 
     # ---- supply ------------------------------------------------------------------------------
 
@@ -160,21 +161,23 @@ class Directory:
         return matched
 
     def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
-        gang = spec.gang
-        assert gang is not None, "asked for jobs with a gang only"
-        blocks = self._listings.blocks(spec, account, frozenset())
-        wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
-        placed = self.matchmaker.place_gang(wanted, now)
+        placed = self.matchmaker.place_gang(self._wanted(spec, account, members), now)
         if isinstance(placed, NoMatch):
             return placed
-        matched: list[Match] = []
-        for one in placed:
-            # The matchmaker narrows regions and hosts from member to member; the blocks do not
-            # know.
-            plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
-            named = self._listings.named(spec, blocks, replace(one, request=plain))
-            matched.append(replace(named, placement=one))
-        return matched
+        blocks = self._listings.blocks(spec, account, frozenset())
+        return [self._member(spec, blocks, one) for one in placed]
+
+    def _wanted(self, spec: JobSpec, account: str, members: int) -> Gang:
+        gang = spec.gang
+        assert gang is not None, "asked for jobs with a gang only"
+        member = self.request(spec, account, frozenset())
+        return Gang((member,) * members, gang.spread, gang.same_region)
+
+    def _member(self, spec: JobSpec, blocks: list[tuple[int, Request]], one: Placement) -> Match:
+        # The matchmaker narrows regions and hosts from member to member; the blocks do not know.
+        plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
+        named = self._listings.named(spec, blocks, replace(one, request=plain))
+        return replace(named, placement=one)
 
     def wait(
         self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int,
@@ -183,12 +186,20 @@ class Directory:
         """Put a job in the fair queue; nothing if it stands there already, or was given a place by
         it that is just being written (it still reads as waiting until then).
         """
-        if job not in self._waiting and self.queue.placement(job) is None:
+        if job not in self._waiting and not self.queue.runs(job):
             self.queue.submit(job, self.request(spec, account, avoid, spent), now)
             self._waiting[job] = (spec, account, avoid, spent)
 
+    def wait_gang(self, gang: str, spec: JobSpec, account: str, members: int, now: int) -> None:
+        """The same for all *members* of a gang as one, by its name; they hold nothing."""
+        if gang not in self._waiting and not self.queue.runs(gang):
+            self.queue.submit_gang(gang, self._wanted(spec, account, members), now)
+            self._waiting[gang] = (spec, account, frozenset(), NOTHING)
+            self._gangs.add(gang)
+
     def leave(self, job: str) -> None:
-        """Take a job out of the queue, if it waits."""
+        """Take a job or a gang out of the queue, if it waits."""
+        self._gangs.discard(job)
         if self._waiting.pop(job, None) is not None:
             self.queue.cancel(job)
 
@@ -200,17 +211,20 @@ class Directory:
         """None while it does not wait or nothing has ended yet."""
         return self.queue.expected_wait_ms(job, now) if job in self._waiting else None
 
-    def round(self, now: int, lease_for: Callable[[], str]) -> list[tuple[str, str, Match]]:
-        """(job, lease, match) of every waiting job that fits now, fairest first; each is held."""
-        begun: list[tuple[str, str, Match]] = []
+    def round(self, now: int, lease_for: Callable[[], str]) -> list[Begun]:
+        """Every waiting job and gang that fits now, fairest first; each is held."""
+        begun: list[Begun] = []
         for started in self.queue.round(now):
             spec, account, avoid, spent = self._waiting.pop(started.job)
             blocks = self._listings.blocks(spec, account, avoid, spent)
-            match = self._listings.named(spec, blocks, started.placement)
-            lease = lease_for()
-            self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
-            self._placed[lease] = started.job
-            begun.append((started.job, lease, match))
+            gang = started.job in self._gangs
+            self._gangs.discard(started.job)
+            named = self._member if gang else self._listings.named
+            places = tuple((lease_for(), named(spec, blocks, x)) for x in started.placements)
+            for name, (lease, match) in zip(started.names, places, strict=True):
+                self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
+                self._placed[lease] = name
+            begun.append(Begun(started.job, gang, places))
         return begun
 
     # ---- room for higher priorities -------------------------------------------------------------
@@ -218,7 +232,7 @@ class Directory:
     def urgent(self) -> list[str]:
         """Waiting jobs that may ask for room, the highest priority first, then the oldest."""
         ranked = [(-s.policy.priority, job) for job, (s, *_) in self._waiting.items()]
-        return [job for rank, job in sorted(ranked) if rank]
+        return [job for rank, job in sorted(ranked) if rank and job not in self._gangs]
 
     def make_room(
         self, job: str, now: int, notice_ms: int, ranks: Mapping[str, int], spared: Container[str]

@@ -31,6 +31,17 @@ class Match:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """What the fair queue found: a lease and a match for a waiting job, or for each member of a
+    *gang* by that *name*, in their order.
+    """
+
+    name: str
+    gang: bool
+    places: tuple[tuple[str, Match], ...]
+
+
+@dataclass(frozen=True)
 class Spent:
     """What counts beside a job's own budget. *before*: what its earlier leases owe, lovelace;
     *channels*: by provider, what the channel that would be reused there has brought already.

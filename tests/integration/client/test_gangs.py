@@ -11,13 +11,19 @@ import anyio
 import pytest
 
 from marketplace.client.jobs.core.quotes import QuoteRefused
+from marketplace.client.sdk.gang import Gang as SdkGang
 from marketplace.client.sdk.market import Market, QuoteDeclined
+from marketplace.domain.protocol import wire
+from marketplace.domain.supply.offer import OfferState
 from marketplace.domain.work.job import JobSpec
+from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.parts import Gang, Price
-from marketplace.market.base.records import Channel, Lease
+from marketplace.market.base.records import Channel, Job, Lease, OfferRecord
 from tests.fakes import spec, until
 from tests.integration.client.test_cli import JOB, Shell
 from tests.integration.support.client import ADA, World, story
+
+QUEUED = JOB.replace("max_duration: 1m", "max_duration: 1m, queue: true")
 
 
 def pair() -> JobSpec:
@@ -102,6 +108,106 @@ def test_a_member_that_is_quoted_wrongly_ends_all_before_anybody_is_paid(tmp_pat
 
             await until(over)
             assert await world.home(purse) == before
+
+    story(tmp_path, tell, providers=2)
+
+
+async def away(world: World, draining: bool) -> None:
+    """The second provider takes no jobs, or takes them again."""
+    adapter = world.providers[1].adapter
+    await adapter.send(wire.OfferPosted(adapter.offer, draining))
+
+    async def said() -> bool:
+        [record] = await world.running.market.store.find(OfferRecord, id=adapter.offer.id)
+        return (record.state is OfferState.DRAINING) is draining
+
+    await until(said)
+
+
+def test_a_gang_that_waits_moves_no_money_until_all_have_quotes(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        purse, why = world.purse(), list[str]()
+        store = world.running.market.store
+        queued = replace(pair(), policy=replace(pair().policy, queue=True))
+        waiting, asked = anyio.Event(), list[int]()
+
+        async def waits(text: str) -> None:
+            why.append(text)
+            waiting.set()
+
+        async def confirm(offers) -> bool:
+            asked.append(len(offers))
+            return True
+
+        async with Market(world.url, wallet=purse, chain_url=world.served.url) as market:
+            before = await world.home(purse)
+            await away(world, True)
+            # Given up meanwhile: nothing of it is left at the market.
+            async with anyio.create_task_group() as tasks:
+
+                async def give_up() -> None:
+                    await waiting.wait()
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(give_up)
+                await market.run_gang(queued, confirm=confirm, waits=waits)
+            assert {job.reason for job in await store.find(Job)} == {"CANCELLED"}
+
+            made: list[SdkGang] = []
+            waiting = anyio.Event()
+
+            async def run() -> None:
+                made.append(await market.run_gang(queued, confirm=confirm, waits=waits))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                await waiting.wait()
+                await anyio.sleep(1.5)  # it looks again, and says no more
+                assert [line.split(",")[0] for line in why] == ["1 of 2 members fit"] * 2
+                assert not asked and await store.count(Lease) == await store.count(Channel) == 0
+                assert await world.home(purse) == before
+                await away(world, False)
+                leases = [await provider.lease() for provider in world.providers]
+                await served(world, leases)
+                await settled(world, leases)
+            assert asked == [2]
+            [gang] = made
+            await gang.wait()
+            assert gang.completed
+
+    story(tmp_path, tell, providers=2)
+
+
+@pytest.mark.prove
+def test_the_command_says_that_it_waits_and_runs_when_there_are_places(tmp_path: Path) -> None:
+    async def tell(world: World) -> None:
+        shell, job = Shell(world), tmp_path / "pair.yaml"
+        job.write_text(QUEUED + "gang: {members: 2, spread: true}\n")
+        made = await shell.json("wallet", "new")
+        world.served.devnet.faucet(made["address"], 200 * ADA)
+        await shell.json("purse", "fund", "60 ADA", "--yes")
+        await away(world, True)
+
+        async def provide() -> None:
+            store = world.running.market.store
+            await until_queued(store)
+            await away(world, False)
+            leases = [await provider.lease() for provider in world.providers]
+            await served(world, leases)
+            await settled(world, leases)
+
+        async def until_queued(store) -> None:
+            async def both() -> bool:
+                return await store.count(Job, state=JobState.QUEUED) == 2
+
+            await until(both)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(provide)
+            done = await shell.tally("job", "run", str(job), "--yes")
+            assert done.returncode == 0, done.stderr
+            told = [line for line in done.stderr.splitlines() if "waits for places" in line]
+            assert len(told) == 1 and "1 of 2 members fit" in told[0]
 
     story(tmp_path, tell, providers=2)
 

@@ -78,7 +78,6 @@ def test_members_know_which_they_are_and_where() -> None:
         ("cluster: {members: 3, framework: torchrun}\n", MissingKey, "command"),
         ("cluster: {members: 3, mim: 2}\n", UnknownKey, "cluster.mim"),
         ("cluster: {members: 3}\ngang: {members: 3}\n", BadValue, "gang"),
-        ("cluster: {members: 3}\npolicy: {queue: true}\n", BadValue, "policy.queue"),
     ],
 )
 def test_each_mistake_of_a_cluster_is_named(

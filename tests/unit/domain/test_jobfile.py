@@ -173,7 +173,7 @@ def test_json_is_as_good_as_yaml() -> None:
     assert jobfiles.loads(text).spec().env == {"A": "x\ty😀", "B": "é"}
 
 
-GANG = FULL.replace("  retry: {on: [provider_lost], max: 2}\n", "").replace("  queue: true\n", "")
+GANG = FULL.replace("  retry: {on: [provider_lost], max: 2}\n", "")
 
 
 def test_a_gang_is_so_many_equal_members_with_a_part_of_the_budget_each() -> None:
@@ -200,7 +200,6 @@ def test_a_gang_is_so_many_equal_members_with_a_part_of_the_budget_each() -> Non
         ("gang: {members: 3, spred: true}\n", UnknownKey, 1, "gang.spred"),
         ('gang: {members: 3, spread: "yes"}\n', WrongType, 1, "gang.spread"),
         ("gang: 3\n", WrongType, 1, "gang"),
-        ("gang: {members: 3}\npolicy: {queue: true}\n", BadValue, 2, "policy.queue"),
         (
             "gang: {members: 3}\npolicy:\n  retry: {on: [provider_lost], max: 2}\n",
             BadValue,

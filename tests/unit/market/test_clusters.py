@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.records import Gang, Job, Lease
 from marketplace.market.core.ending import HOLDING
 from marketplace.market.core.waiting import AGAIN_MS
-from tests.unit.support.gangs import DOES, MEMBERS, RULES, World
+from tests.unit.support.gangs import CLUSTER, DOES, MEMBERS, RULES, World
 
 START = ("accepts", "signs", "starts")
 
@@ -75,6 +77,35 @@ def test_a_replacement_that_is_declined_is_looked_for_again_and_the_others_live_
         waits = job_at(world, 1)
         assert (waits.state, waits.lease) == (JobState.POSTED, "")
         assert len(living(world)) == MEMBERS - 1
+
+    anyio.run(go)
+
+
+def test_one_that_may_wait_waits_for_all_its_members_and_what_it_loses_stands_in_no_queue() -> None:
+    """Not for as many as it may run on with: it is placed whole."""
+
+    async def go() -> None:
+        world = World()
+        await world.begin(MEMBERS - 1)
+        await world.post_cluster(replace(CLUSTER, policy=replace(CLUSTER.policy, queue=True)))
+        await world.look()
+        [gang] = world.all(Gang)
+        assert gang.state is GangState.WAITING and not world.all(Lease)
+        world.list_host(MEMBERS - 1)
+        await world.refresh()
+        await world.look()
+        for does in START:
+            for at in range(MEMBERS):
+                await world.happens(does, at)
+        assert {job.state for job in world.all(Job)} == {JobState.RUNNING}
+        await world.happens("is lost", 0)
+        await world.look()
+        await world.bring_keys()
+        waits = job_at(world, 0)
+        assert (waits.state, waits.lease) == (JobState.POSTED, "")
+        directory = world.market.directory
+        assert not directory.waiting(waits.id) and not directory.waiting(waits.gang)
+        assert [job.state for job in world.all(Job)].count(JobState.RUNNING) == MEMBERS - 1
 
     anyio.run(go)
 

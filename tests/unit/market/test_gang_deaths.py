@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marketplace.domain.work.gang import GangState
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JobState
 from marketplace.domain.work.lease import EndReason
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import Gang, Lease
+from marketplace.market.base.records import Gang, Lease, OfferRecord
 from marketplace.market.core.waiting import NO_MATCH
-from tests.unit.support.gangs import DOES, MEMBERS, World
+from tests.unit.support.gangs import DOES, HOSTS, MEMBERS, PATIENT, TOGETHER, World
 
 Death = tuple[int, bool]
 Happening = tuple[str, int, Death | None]
@@ -35,11 +36,12 @@ async def story(
     first: Death | None = None,
     elsewhere: bool = False,
     hosts: int = 4,
+    together: JobSpec = TOGETHER,
 ) -> World:
-    """Post (with a death at *first*), let *events* happen, and wait until nothing happens any
-    more.
+    """Post *together* (with a death at *first*), let *events* happen, and wait until nothing
+    happens any more.
     """
-    world = World()
+    world = World(together=together)
     await world.begin(hosts)
     await world.dying(world.post(elsewhere=elsewhere), first)
     for does, at, dies in events:
@@ -48,6 +50,9 @@ async def story(
                 work = world.look()
             case "the gang is stopped":
                 work = world.stop_gang()
+            case "a host comes":
+                world.list_host(len(world.all(OfferRecord)) % len(HOSTS))
+                work = world.refresh()
             case _:
                 work = world.happens(does, at)
         await world.dying(work, dies)
@@ -62,6 +67,70 @@ def test_wherever_it_dies_a_gang_is_whole_or_over(
     events: list[Happening], first: Death | None, elsewhere: bool, hosts: int
 ) -> None:
     anyio.run(story, events, first, elsewhere, hosts)
+
+
+@given(
+    st.lists(EVENT | st.tuples(st.just("a host comes"), st.just(0), st.none()), max_size=14),
+    DEATH,
+    st.booleans(),
+    st.integers(1, 4),
+)
+@settings(max_examples=80, deadline=None)
+def test_wherever_it_dies_a_gang_that_waits_is_placed_whole_or_holds_nothing(
+    events: list[Happening], first: Death | None, elsewhere: bool, hosts: int
+) -> None:
+    anyio.run(story, events, first, elsewhere, hosts, PATIENT)
+
+
+@pytest.mark.parametrize("placed", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_what_waits_is_placed_by_whoever_matches_once_a_host_comes(
+    written: bool, placed: bool
+) -> None:
+    """It dies over its wait, then over its places."""
+    events: list[Happening] = [
+        ("the market looks", 0, (0, written)),
+        ("a host comes", 0, None),
+        ("the market looks", 0, (0, placed)),
+    ]
+    world = anyio.run(story, events, None, True, MEMBERS - 1, PATIENT)
+    assert world.deaths == 2
+    [gang] = world.all(Gang)
+    assert (gang.state, gang.reason) == (GangState.WHOLE, "")
+    assert {job.state for job in world.members(gang)} == {JobState.POSTED}
+    assert (
+        len(
+            {
+                lease.created_ms
+                for lease in world.all(Lease)
+                if lease.job in {job.id for job in world.members(gang)}
+            }
+        )
+        == 1
+    )
+
+
+def test_what_has_no_budget_left_when_its_place_comes_ends_for_that_reason() -> None:
+    async def spent() -> World:
+        world = World(together=PATIENT)
+        await world.begin(MEMBERS - 1)
+        await world.post()
+        [gang] = world.all(Gang)
+        assert gang.state is GangState.WAITING
+        members = [
+            replace(job, spent_before=job.parsed.price.budget) for job in world.members(gang)
+        ]
+        await world.store.apply(Change(sets=[*members]))
+        world.list_host(MEMBERS)
+        await world.refresh()
+        await world.settle()
+        world.check_settled()
+        return world
+
+    world = anyio.run(spent)
+    [gang] = world.all(Gang)
+    assert (gang.state, gang.reason) == (GangState.ENDED, EndReason.CEILING)
+    assert {job.reason for job in world.members(gang)} == {EndReason.CEILING}
 
 
 @pytest.mark.parametrize("written", [False, True])

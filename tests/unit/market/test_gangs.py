@@ -19,12 +19,15 @@ from marketplace.market.core.reconcile import End, Place, Replace, Wait, Wanted,
 from marketplace.market.core.waiting import AGAIN_MS
 from tests.unit.support.decided_gangs import (
     ASKED,
+    BUSY,
     COMPLETED,
     DECLINED,
     FRESH,
     MISSED,
+    QUEUED,
     RUNNING,
     STANDS,
+    WAITS,
     gang,
     inputs,
     numbered,
@@ -108,6 +111,59 @@ def test_without_a_place_for_all_it_is_refused_or_all_end_for_that_reason() -> N
     }
 
 
+NO: Unmatched = Unmatched("1 of 3 members fit", {"text": "1 of 3 members fit", "members": 1})
+
+
+def test_one_that_may_wait_waits_with_all_its_members_and_each_says_why() -> None:
+    for asked in (NO, replace(NO, posting=True)):
+        out = decide_gang(gang(_S.WANTED), numbered([WAITS] * 3), asked, NOW)
+        assert out.gang.state is _S.WAITING
+        for one in out.members:
+            assert (one.job.state, one.job.lease) == (JobState.QUEUED, "")
+            assert (one.job.message, one.job.explain["members"]) == ("1 of 3 members fit", 1)
+            # It stands in no queue by itself: a member alone would be given a place.
+            assert [type(effect) for effect in one.effects] == [Story]
+
+
+def test_what_waits_is_placed_whole_or_waits_on() -> None:
+    waits = numbered([QUEUED] * 3)
+    out = decide_gang(gang(_S.WAITING), waits, matched("l1", "l2", "l3"), NOW)
+    assert out.gang.state is _S.WHOLE
+    assert [(one.job.state, one.job.lease) for one in out.members] == [
+        (JobState.POSTED, "l1"), (JobState.POSTED, "l2"), (JobState.POSTED, "l3")
+    ]  # fmt: skip
+    again = decide_gang(gang(_S.WAITING), waits, NO, NOW)
+    assert again.gang.state is _S.WAITING
+    assert {one.job.state for one in again.members} == {JobState.QUEUED}
+    for last in (over(JobState.ENDED, "CANCELLED"), replace(QUEUED, needs="session_vk")):
+        with pytest.raises(Conflict):
+            members = numbered([QUEUED, QUEUED, last])
+            decide_gang(gang(_S.WAITING), members, matched("l1", "l2", "l3"), NOW)
+
+
+def test_a_stop_or_one_members_end_ends_what_waits() -> None:
+    waits = numbered([QUEUED] * 3)
+    stopped = decide_gang(gang(_S.WAITING), waits, Stop("CANCELLED"), NOW).gang
+    assert (stopped.state, stopped.reason) == (_S.ENDING, "CANCELLED")
+    assert reconcile(wanted(stopped), waits, NOW) == tuple(End(one, "CANCELLED") for one in waits)
+    looked = decide_gang(gang(_S.WAITING), waits, Looked(), NOW).gang
+    assert looked == gang(_S.WAITING)
+    assert reconcile(wanted(looked), waits, NOW) == (Wait(tuple(waits)),)
+    members = numbered([over(JobState.ENDED, "CANCELLED"), QUEUED, QUEUED])
+    broken = decide_gang(gang(_S.WAITING), members, Looked(), NOW).gang
+    assert (broken.state, broken.reason) == (_S.ENDING, "MEMBER_ENDED")
+
+
+def test_whose_place_is_still_taken_is_asked_again_and_the_others_keep_theirs() -> None:
+    """The host of what has just ended may be clearing up, as for a job alone that waits."""
+    members = numbered([BUSY, replace(WAITS, lease="lease_2", state=JobState.QUOTED)])
+    now = decide_gang(gang(_S.WHOLE), members, Looked(), NOW).gang
+    assert now.state is _S.WHOLE
+    assert reconcile(wanted(now), members, NOW) == (Replace(members[0]),)
+    later = [replace(members[0], not_before_ms=NOW + 1), members[1]]
+    assert reconcile(wanted(now), later, NOW) == ()
+
+
 def test_the_consumers_stop_wins_over_a_members_end_and_is_said_once() -> None:
     broken = decide_gang(gang(_S.WHOLE), [DECLINED, RUNNING], Looked(), NOW).gang
     stopped = decide_gang(broken, [DECLINED, RUNNING], Stop("CANCELLED"), NOW).gang
@@ -140,7 +196,6 @@ def test_a_look_twice_is_a_look_once_and_never_leads_back(state: GangState, stan
 # ---- what is wanted against what is --------------------------------------------------------------
 
 RUN, END = Wanted(True), Wanted(False, "CANCELLED")
-QUEUED = replace(FRESH, state=JobState.QUEUED)
 
 
 def test_a_job_alone_is_a_gang_of_one() -> None:
@@ -156,7 +211,7 @@ def test_places_are_for_all_or_for_none() -> None:
 
 
 def test_who_waits_is_not_placed() -> None:
-    assert reconcile(RUN, [QUEUED], NOW) == (Wait(QUEUED),)
+    assert reconcile(RUN, [QUEUED], NOW) == (Wait((QUEUED,)),)
     assert reconcile(RUN, [replace(FRESH, needs="session_vk")], NOW) == ()
     later = replace(FRESH, not_before_ms=NOW + 1)
     assert reconcile(RUN, [later], NOW) == ()

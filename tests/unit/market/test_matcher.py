@@ -94,8 +94,9 @@ def test_who_was_just_given_a_place_is_not_put_in_line_again_until_it_is_given_b
     market = Directory()
     market.set_offer(listed("one", "NVIDIA T4"))
     market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
-    [(job, lease, _)] = market.round(NOW, lambda: "lease_1")
-    assert job == "job_1"
+    [begun] = market.round(NOW, lambda: "lease_1")
+    [(lease, _)] = begun.places
+    assert (begun.name, begun.gang) == ("job_1", False)
     for _ in range(2):  # another look read it before its lease was written
         market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
         assert not market.waiting("job_1") and market.expected_wait_ms("job_1", NOW) is None

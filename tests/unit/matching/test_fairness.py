@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.fairness import Trace, flood, fluid, orders, replay
 from benchmarks.timeshare import TimeShare, equal_split
-from marketplace.matching import FairQueue, Gpu, Host, Matchmaker, Quota, Request
+from marketplace.matching import FairQueue, Gang, Gpu, Host, Matchmaker, Quota, Request
+from marketplace.matching.fairness import BACK_MS, EVERY_MS, PATIENCE_MS
 
 
 def queue(devices: int = 8, **quotas: Quota) -> FairQueue:
@@ -79,6 +80,109 @@ def test_a_job_that_does_not_fit_lets_smaller_ones_pass():
     fair.submit("big", work("ada", count=8), 0)
     fair.submit("small", work("ada"), 1)
     assert started(fair) == ["small"]
+
+
+def together(owner: str, members: int, priority: int = 0) -> Gang:
+    return Gang((work(owner, priority),) * members)
+
+
+def test_a_gang_waits_with_nothing_held_and_is_started_whole():
+    fair = queue(4)
+    fair.submit("a0", work("ada"), 0)
+    assert started(fair) == ["a0"]
+    fair.submit_gang("g", together("bob", 4), 1)
+    for _ in range(3):
+        assert started(fair) == [] and len(fair.market.live()) == 1 and not fair.runs("g")
+    assert fair.expected_wait_ms("g", 1) is None
+    fair.finished("a0", 2)
+    [one] = fair.round(3)
+    assert (one.job, len(one.placements), fair.share("bob")) == ("g", 4, 1.0)
+    assert fair.runs("g") and len(fair.market.live()) == 4
+    with pytest.raises(ValueError, match="already"):
+        fair.submit_gang("g", together("bob", 4), 4)
+    for name in one.names:
+        fair.finished(name, 4)
+    assert (len(fair), fair.runs("g"), fair.market.live()) == (0, False, [])
+    with pytest.raises(ValueError, match="no members"):
+        fair.submit_gang("none", Gang(()), 4)
+
+
+def test_a_gang_counts_as_all_its_members():
+    fair = queue(8, ada=Quota(max_gpu_milli=2_000), bob=Quota(max_cpu_milli=3_000))
+    fair.submit_gang("g", together("ada", 3), 0)
+    fair.submit_gang("h", together("bob", 4), 0)
+    assert started(fair) == []
+    fair.cancel("g")
+    fair.submit_gang("g2", together("ada", 2), 0)
+    assert started(fair) == ["g2"]
+
+
+def test_a_gang_comes_in_the_order_of_everybody():
+    """The least served consumer's first, whether a gang or a job; then priority."""
+    fair = queue(4)
+    fair.submit("a0", work("ada"), 0)
+    assert started(fair) == ["a0"]
+    fair.submit("a1", work("ada"), 1)
+    fair.submit_gang("g", together("bob", 3), 2)
+    assert started(fair) == ["g"]
+    fair = queue(4, bob=Quota(max_priority=5))
+    fair.submit("a1", work("ada"), 1)
+    fair.submit_gang("g", together("bob", 4, priority=5), 2)
+    assert started(fair) == ["g"]
+
+
+def busy(fair: FairQueue, begin: int, end: int) -> int | None:
+    """Small jobs without an end, each device free for another at another time; when the gang is
+    started, if it is.
+    """
+    for at, now in enumerate(range(begin, end, 10_000)):
+        running = [job for job in fair._running if job.startswith("s")]
+        if running:
+            fair.finished(running[0], now)
+        fair.submit(f"s{at:05d}", work("ada"), now)
+        if "g" in started(fair, now):
+            return now
+    return None
+
+
+def test_small_jobs_do_not_starve_a_gang_for_ever_and_it_holds_them_back_for_a_tenth():
+    fair = queue(4)
+    for at in range(40):
+        fair.submit(f"s-{at}", work("ada"), 0)
+    started(fair)
+    fair.submit_gang("g", together("bob", 4), 1)
+    begun = busy(fair, 10_000, 4 * EVERY_MS)
+    assert begun is not None and begun <= EVERY_MS
+    assert begun % EVERY_MS >= EVERY_MS - BACK_MS and begun >= PATIENCE_MS
+    # One that can never fit costs the others no more than that.
+    fair = queue(4)
+    fair.submit_gang("g", together("eve", 5), 0)
+    for at in range(20):  # more of the same cost no more
+        fair.submit_gang(f"h{at}", together(f"eve{at}", 6), at)
+    idle = 0
+    for at, now in enumerate(range(0, 5 * EVERY_MS, 10_000)):
+        fair.submit(f"s{at}", work("ada"), now)
+        begun_now = started(fair, now)
+        for job in begun_now:
+            fair.finished(job, now)
+        idle += not begun_now
+    assert idle * 10_000 <= 5 * BACK_MS
+
+
+def test_who_came_before_or_has_a_higher_priority_does_not_stand_back():
+    fair = queue(1, eve=Quota(max_priority=5))
+    now = EVERY_MS - 1
+    fair.submit("old", work("ada"), 0)
+    fair.submit_gang("g", together("bob", 2), 1)
+    fair.submit("young", work("ada"), 2)
+    fair.submit("urgent", work("eve", priority=5), 3)
+    order: list[str] = []
+    for _ in range(4):
+        order += (begun := started(fair, now))
+        for job in begun:
+            fair.finished(job, now)
+    assert order == ["urgent", "old"]
+    assert started(fair, now + 1) == ["young"]  # the time is over
 
 
 def test_a_flood_delays_another_by_one_round_at_most():

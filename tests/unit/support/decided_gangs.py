@@ -29,8 +29,20 @@ MISSED: Final = replace(FRESH, retries=1, avoid=["p"])
 """A cluster's member that was lost and looks for another place."""
 STOPPED: Final = replace(FRESH, state=JobState.ENDED, reason="CANCELLED")
 
+WAITS: Final = replace(
+    FRESH, spec={**FRESH.spec, "policy": {**FRESH.spec["policy"], "queue": True}}
+)
+"""A member of a gang that may wait."""
+QUEUED: Final = replace(WAITS, state=JobState.QUEUED)
+BUSY: Final = replace(WAITS, busy={"p": 1})
+"""One whose place was not free yet."""
+
 STANDS: Final[dict[str, list[Job]]] = {
     "fresh": [FRESH, FRESH],
+    "may wait": [WAITS, WAITS],
+    "waiting": [QUEUED, QUEUED],
+    "one waiting stopped": [STOPPED, QUEUED],
+    "one to ask again": [BUSY, replace(WAITS, lease="lease_1", provider="p")],
     "one stopped": [STOPPED, FRESH],
     "asked": [ASKED, ASKED],
     "running": [RUNNING, RUNNING],
@@ -95,8 +107,8 @@ def _words(move: Move) -> str:
             return f"Place({','.join(job.id for job in jobs)})"
         case Replace(job):
             return f"Replace({job.id})"
-        case Wait(job):
-            return f"Wait({job.id})"
+        case Wait(jobs):
+            return f"Wait({','.join(job.id for job in jobs)})"
         case End(job, reason):
             return f"End({job.id},{reason})"
 

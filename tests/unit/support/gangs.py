@@ -52,6 +52,7 @@ from marketplace.market.core.inputs import (
     Started,
     Stop,
 )
+from marketplace.market.core.waiting import AGAIN_MS
 from marketplace.market.jobs import gangs, jobs
 from marketplace.market.lifecycle.change import change_job, change_lease
 from marketplace.market.placement import reconciler
@@ -66,6 +67,7 @@ ME = seed("consumer")
 KEY = "key_1"
 RULES = Settings(quotes_new=1_000, quotes_address=1_000, starts_new=1_000)
 TOGETHER = spec(gang=Wish(MEMBERS, spread=True))
+PATIENT = replace(TOGETHER, policy=replace(TOGETHER.policy, queue=True))
 CLUSTER = spec(
     gang=Wish(MEMBERS, spread=True, same_region=True),
     cluster=Cluster(least=2, mesh=True),
@@ -80,6 +82,7 @@ ALONE = spec(
 )
 SAYS = {
     "declines": Declined("PRICE_BELOW", "no"),
+    "is busy": Declined("DEVICE_BUSY", "still clearing up"),
     "starts": Started(),
     "completes": Exited("COMPLETED", "", 0, 40),
     "fails": Exited("FAILED", "", 1, 40),
@@ -87,7 +90,7 @@ SAYS = {
 }
 """What an adapter, or its silence, tells of a lease."""
 DOES = ("accepts", "signs", "lapses", "is preempted", "is stopped", *SAYS)
-ENDS = ("declines", "completes", "fails", "is lost")
+ENDS = ("declines", "is busy", "completes", "fails", "is lost")
 
 
 @dataclass
@@ -103,6 +106,7 @@ class World:
     )  # leases whose adapter knows that they are over
     deaths: int = 0
     sealed: dict[str, bytes] = field(default_factory=dict[str, bytes])  # of each lease
+    together: JobSpec = TOGETHER
     market: Market = field(init=False)
 
     async def begin(self, hosts: int) -> None:
@@ -172,7 +176,7 @@ class World:
 
     async def post(self, *, elsewhere: bool = False) -> None:
         """A gang and a job alone; *elsewhere*: through a process that does not match."""
-        for wish in (TOGETHER, ALONE):
+        for wish in (self.together, ALONE):
             key = await self.store.get(ApiKey, KEY)
             who = Caller(ME.key_hash.hex(), frozenset(VERBS), key)
             if wish is ALONE:
@@ -202,7 +206,7 @@ class World:
 
     async def _elsewhere(self, who: Caller) -> None:
         other = Market(self.store, self.clock, self.ids, "q", RULES)
-        posting = gangs.Posting(TOGETHER, self._fresh(MEMBERS), ME.key_hash)
+        posting = gangs.Posting(self.together, self._fresh(MEMBERS), ME.key_hash)
         with anyio.move_on_after(0.02):  # its consumer does not wait for the matcher
             await gangs.post(other, who, posting)
 
@@ -253,6 +257,7 @@ class World:
         """
         for _ in range(4):
             await self.look()
+            self.clock.ms += AGAIN_MS
             asked = {m.lease for _, m in self.store.outbox if isinstance(m, wire.StopAsked)}
             for lease in await self.store.find(Lease, state=LeaseState.ENDING):
                 if lease.id in asked and not lease.finished_ms:
@@ -276,7 +281,7 @@ class World:
             members = self.members(gang)
             placed = len([job for job in members if job.id in leased])
             assert len(members) == MEMBERS and placed in (0, MEMBERS), "half placed"
-            assert placed == 0 or gang.state is not GangState.WANTED
+            assert placed == 0 or gang.state not in (GangState.WANTED, GangState.WAITING)
             assert placed or gang.state is not GangState.WHOLE
         assert all(job.gang in {gang.id for gang in self.all(Gang)} | {""} for job in self.all(Job))
         self._check_books()
@@ -310,11 +315,16 @@ class World:
             if fell:
                 assert all(job.state is JobState.ENDED for job in members), "one outlives another"
                 assert gang.state is GangState.ENDED
+            elif gang.state is GangState.WAITING:
+                assert self.market.directory.waiting(gang.id), "a gang that nobody looks for"
+                assert {job.state for job in members} == {JobState.QUEUED}
             else:
                 assert all(job.lease for job in members) and gang.state is not GangState.WANTED
         for job in self.all(Job):
             placed = job.lease or job.needs or job.state is JobState.ENDED
-            assert placed or self.market.directory.waiting(job.id), "a job that nobody looks for"
+            waits = self.market.directory.waiting(job.gang or job.id)
+            assert placed or waits, "a job that nobody looks for"
+            assert not job.gang or not self.market.directory.waiting(job.id), "a member by itself"
         leases = self.all(Lease)
         holding = {lease.id for lease in leases if lease.state in HOLDING}
         assert self.market.directory.holders() == holding

@@ -133,8 +133,8 @@ def _gang(s: Section) -> Gang:
 
 
 def gang_rules(top: Section) -> None:
-    """A gang starts as one and ends as one: none of it waits or begins again by itself. Of a
-    cluster each member does that is lost.
+    """A gang starts as one and ends as one: none of it begins again by itself. Of a cluster each
+    member does that is lost.
     """
     policy, cluster, gang = top.get("policy"), top.get("cluster"), top.get("gang")
     if isinstance(cluster, Table) and top.get("command") is None:
@@ -145,8 +145,6 @@ def gang_rules(top: Section) -> None:
         top.notes.add(BadValue, gang, "gang", "a cluster is a gang: leave out one of the two")
     if (gang is None and cluster is None) or not isinstance(policy, Table):
         return
-    for key, node in policy.entries:
-        waits = key.text == "queue" and isinstance(node, Scalar) and node.text == "true"
-        path = f"policy.{key.text}"
-        if waits or (key.text == "retry" and cluster is None):
-            top.notes.add(BadValue, key, path, "a gang is placed at once and ends as one")
+    for key, _ in policy.entries:
+        if key.text == "retry" and cluster is None:
+            top.notes.add(BadValue, key, "policy.retry", "a gang ends as one, and is not retried")
