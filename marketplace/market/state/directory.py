@@ -136,12 +136,12 @@ class Directory:
         return match
 
     def place_gang(
-        self, spec: JobSpec, account: str, now: int, leases: Sequence[str]
+        self, members: Sequence[JobSpec], account: str, now: int, leases: Sequence[str]
     ) -> list[Match] | NoMatch:
-        """A match for each member of the spec's gang, held for its lease; or why not all fit, and
-        none is held.
+        """A match for each of a gang's *members*, held for its lease; or why not all fit, and none
+        is held.
         """
-        matched = self._gang(spec, account, now, len(leases))
+        matched = self._gang(members, account, now)
         if isinstance(matched, NoMatch):
             return matched
         for lease, match in zip(leases, matched, strict=True):
@@ -150,25 +150,29 @@ class Directory:
         return matched
 
     def quote_gang(
-        self, spec: JobSpec, account: str, now: int, members: int
+        self, members: Sequence[JobSpec], account: str, now: int
     ) -> list[Match] | NoMatch:
-        """Where *members* of the spec's gang would be placed now, or why not all; none is held."""
-        matched = self._gang(spec, account, now, members)
+        """Where these *members* of a gang would be placed now, or why not all; none is held."""
+        matched = self._gang(members, account, now)
         if not isinstance(matched, NoMatch):
             for match in matched:
                 self.matchmaker.release(match.placement)
         return matched
 
-    def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
-        gang = spec.gang
+    def _gang(self, members: Sequence[JobSpec], account: str, now: int) -> list[Match] | NoMatch:
+        gang = members[0].gang
         assert gang is not None, "asked for jobs with a gang only"
-        blocks = self._listings.blocks(spec, account, frozenset())
-        wanted = Gang((_whole(blocks),) * members, gang.spread, gang.same_region)
-        placed = self.matchmaker.place_gang(wanted, now)
+        asked: dict[str, list[tuple[int, Request]]] = {}  # of members of one role the same
+        for one in members:
+            if one.role not in asked:
+                asked[one.role] = self._listings.blocks(one, account, frozenset())
+        wanted = tuple(_whole(asked[one.role]) for one in members)
+        placed = self.matchmaker.place_gang(Gang(wanted, gang.spread, gang.same_region), now)
         if isinstance(placed, NoMatch):
             return placed
         matched: list[Match] = []
-        for one in placed:
+        for spec, one in zip(members, placed, strict=True):
+            blocks = asked[spec.role]
             # The matchmaker narrows regions and hosts from member to member; the blocks do not
             # know.
             plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
