@@ -21,6 +21,7 @@ from marketplace.domain.work.cluster_order import ClusterOrder, Verb
 from marketplace.domain.work.lease import LeaseState
 from marketplace.domain.work.mesh import Heard, MeshPlace, MeshSight
 from marketplace.domain.work.mesh_net import host_name, is_guest
+from marketplace.domain.work.roles import TOLD_ROLE
 from marketplace.market.base.records import LogRecord
 
 MOST_PAIRS: Final = 240
@@ -65,6 +66,11 @@ class Row:
     def name(self) -> str:
         """As the others find it."""
         return host_name(self.at)
+
+    @property
+    def role(self) -> str:
+        """In its cluster; empty where members are equal."""
+        return self.job["spec"]["env"].get(TOLD_ROLE, "") if self.job["spec"].get("roles") else ""
 
     @property
     def does(self) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from marketplace.matching.fleet import Fleet, Rows
 from marketplace.matching.model import Gang, NoMatch, Placement, Request
+
+_NOWHERE: Final = frozenset({"\0nowhere"})
 
 
 class Matchmaker(Protocol):
@@ -61,31 +63,61 @@ def place_gang(matchmaker: Matchmaker, gang: Gang, now: int) -> tuple[Placement,
 def _try_gang(
     matchmaker: Matchmaker, gang: Gang, regions: frozenset[str] | None, now: int
 ) -> tuple[Placement, ...] | NoMatch:
-    """One attempt inside *regions*; the largest members first, since they have the fewest
-    homes.
+    """One attempt inside *regions*; the largest members first, since they have the fewest homes.
+    Where members differ and others have left one no home, its kind is placed before them, and all
+    are anew: once for each kind at most.
     """
     order = sorted(
         range(len(gang.members)),
         key=lambda i: (-gang.members[i].gpu_demand, -gang.members[i].cpu_milli, i),
     )
-    done: dict[int, Placement] = {}
-    for index in order:
-        wanted = gang.members[index]
-        if regions is not None:
-            allowed = wanted.regions & regions if wanted.regions else regions
-            wanted = replace(wanted, regions=allowed or frozenset({"\0nowhere"}))
-        hosts = {p.host for p in done.values()}
-        if gang.spread and hosts:
-            wanted = replace(wanted, avoid=wanted.avoid | hosts)
-        found = None
-        if not gang.spread:
-            rows = sorted(matchmaker.fleet.row_of[h] for h in hosts)
-            found = matchmaker.attempt(wanted, now, np.array(rows)) if rows else None
-        found = found or matchmaker.attempt(wanted, now)
-        if found is None:
-            refusal = matchmaker.refusal(wanted, now)
-            for placed in done.values():
-                matchmaker.release(placed)
+    moved: list[Request] = []
+    refusal: NoMatch | None = None
+    while True:
+        placed: dict[int, Placement] = {}
+        for index in order:
+            found = _place(matchmaker, gang, index, regions, placed.values(), now)
+            if isinstance(found, NoMatch):
+                break
+            placed[index] = found
+        else:
+            return tuple(placed[i] for i in range(len(order)))
+        for one in placed.values():
+            matchmaker.release(one)
+        refusal = found if refusal is None else refusal
+        kind = gang.members[index]
+        if kind in moved or not placed or {gang.members[i] for i in placed} == {kind}:
             return refusal
-        done[index] = found
-    return tuple(done[i] for i in range(len(gang.members)))
+        moved.append(kind)
+        order.sort(key=lambda i: gang.members[i] != kind)
+
+
+def _place(
+    matchmaker: Matchmaker,
+    gang: Gang,
+    index: int,
+    regions: frozenset[str] | None,
+    others: Collection[Placement],
+    now: int,
+) -> Placement | NoMatch:
+    """One member inside *regions*, with or apart from the *others* that have their places."""
+    hosts = frozenset(p.host for p in others)
+    wanted = _narrowed(gang.members[index], regions, hosts if gang.spread else frozenset())
+    found = None
+    if not gang.spread:
+        rows = sorted(matchmaker.fleet.row_of[h] for h in hosts)
+        found = matchmaker.attempt(wanted, now, np.array(rows)) if rows else None
+    return found or matchmaker.attempt(wanted, now) or matchmaker.refusal(wanted, now)
+
+
+def _narrowed(wanted: Request, regions: frozenset[str] | None, apart: frozenset[str]) -> Request:
+    """*wanted* and all that would do in its place, inside *regions* and on none of *apart*."""
+    inside = wanted.regions
+    if regions is not None:
+        inside = (wanted.regions & regions if wanted.regions else regions) or _NOWHERE
+    return replace(
+        wanted,
+        regions=inside,
+        avoid=wanted.avoid | apart,
+        any_of=tuple(_narrowed(one, regions, apart) for one in wanted.any_of),
+    )

@@ -72,8 +72,7 @@ class Networks:
         if program is None:
             raise RuntimeFault(f"{HOLDER} is not installed: nothing can hold a member's network")
         joined = connection(egress, self._bridge(lease, egress, ports))
-        names = {host_name(at): one for at, one in enumerate(seat.addresses)}
-        joined["extra_hosts"] = {**joined.get("extra_hosts", {}), **names}
+        joined["extra_hosts"] = {**joined.get("extra_hosts", {}), **seat.names()}
         holder = client.containers.create(
             image=build_holder(client, program),
             command=[f"/{HOLDER}", "-P"],

@@ -119,12 +119,17 @@ class FilePolicy(FilePart):
     priority: int = maybe("0 to 100: the market's operator grants what is above 0")
 
 
-class FileGang(FilePart):
+class FileApart(FilePart):
+    """Where members are, to each other."""
+
+    spread: bool = maybe("each on a host of its own")
+    same_region: bool = maybe("all in one region")
+
+
+class FileGang(FileApart):
     """Equal members, placed all together or not at all."""
 
     members: int = Field(description="2 to 64", examples=[3])
-    spread: bool = maybe("each on a host of its own")
-    same_region: bool = maybe("all in one region")
 
 
 class FileStore(FilePart):
@@ -140,11 +145,31 @@ class FileStore(FilePart):
     endpoint: str = maybe("of an S3 that is not Amazon's", examples=["https://s3.example"])
 
 
-class FileCluster(FileGang):
+class FileRole(FilePart):
+    """Members of a cluster that differ from others. What it does not say is the job's."""
+
+    members: int = maybe("how many; without it, 1", examples=[3])
+    resources: FileResources = maybe("what each needs")
+    any_of: list[FileResources] = maybe("other acceptable sets, in order of preference")
+    command: str | list[str] = maybe("what each runs", examples=[["python", "worker.py"]])
+    env: dict[str, str] = maybe("beside the job's, and before it", examples=[{"EPOCHS": "3"}])
+    budget: str = maybe(
+        "of the job's, for all of its members; without it, an equal part of what others leave",
+        examples=["20 ADA"],
+    )
+
+
+class FileCluster(FileApart):
     """Members that work as one: they begin, pause and go on together, and one that is lost is
     replaced. Its policy's `retry` says when; without it, after each end that it can name, 3 times.
     """
 
+    members: int = maybe("2 to 64 equal ones; needed where there are no `roles`", examples=[3])
+    roles: dict[str, FileRole] = maybe(
+        "in place of `members`: those that differ, by the name of their role; the first role's have"
+        " the first numbers",
+        examples=[{"head": {"resources": {"cpu": 4}}, "worker": {"members": 3}}],
+    )
     min: int = maybe("so many must be up for it to begin; without it, all", examples=[2])
     stall: Literal["pause", "run"] = maybe(
         "when fewer than `min` are left, the others are frozen and unbilled, or run on"

@@ -132,6 +132,20 @@ class ClusterTerms(Answer):
     store: SharedStore = maybe("only where they share a folder that outlives them")
 
 
+class Role(Answer):
+    """Members of a cluster that differ from others. A job that is posted has each in full; the job
+    of a member has a hash of it, and its own role in its own fields.
+    """
+
+    name: str = told("`TALLY_ROLE`, and a name of its first member's host")
+    members: int = told("how many; those of the first role have the first numbers")
+    work: str = maybe("of a member's job: the hash of what follows, hex")
+    resources: list[Resources] = maybe("acceptable sets, in order of preference")
+    command: list[str] = maybe("program and arguments; none: the image's own")
+    env: dict[str, str] = maybe("environment, by name")
+    budget: int = maybe("of each of its members, lovelace")
+
+
 class Spec(Answer):
     """A job, as `JobSpec.to_wire()` writes it."""
 
@@ -153,6 +167,7 @@ class Spec(Answer):
     policy: Policy = told("limits, and what to do when it fails")
     gang: Members = maybe("only where there is one")
     cluster: ClusterTerms = maybe("only where the gang works as one")
+    roles: list[Role] = maybe("only where members of a cluster differ")
     egress: Literal["open"] | list[str] = maybe(
         "only where asked for: where it may connect out to, anywhere or a list of `host:port`"
     )

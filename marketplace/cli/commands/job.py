@@ -91,8 +91,8 @@ def quote(
         if as_json:
             print_json(answer)
         else:
-            for at, member in enumerate(answer.get("members", ())):
-                out.print(f"member {at}", markup=False)
+            for own, member in zip(loaded.spec.members(), answer.get("members", ()), strict=False):
+                out.print(f"member {own.member} {own.role}".strip(), markup=False)
                 show_quote(member, told)
             if "members" in answer:
                 most = told.amount(int(answer["ceiling"]))

@@ -19,7 +19,7 @@ from marketplace.client.clusters.keeper import Change
 from marketplace.client.jobs.core.quotes import CheckedQuote
 from marketplace.client.jobs.jobfiles import LoadedJob
 from marketplace.client.payer.standing_by import somebody_pays
-from marketplace.client.sdk.gang import Gang
+from marketplace.client.sdk.gang import Gang, roles
 from marketplace.client.sdk.job import Job
 from marketplace.domain.units import show_ada
 
@@ -28,7 +28,11 @@ async def run_gang(where: Where, loaded: LoadedJob, wish: Wish) -> int:
     """Quote all, ask once, pay, follow; the exit code."""
 
     async def confirm(offers: Sequence[CheckedQuote]) -> bool:
-        told = [f"member {at}\n{offered_text(one, wish.prices)}" for at, one in enumerate(offers)]
+        names = roles(loaded.spec) or [""] * len(offers)
+        told = [
+            f"{f'member {at} {name}'.strip()}\n{offered_text(one, wish.prices)}"
+            for at, (name, one) in enumerate(zip(names, offers, strict=True))
+        ]
         most = sum(one.quote.terms.ceiling for one in offers)
         text = "\n".join([*told, f"together   at most {show_ada(most)}"])
         if not wish.as_json or not wish.yes:
@@ -90,7 +94,8 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
     rows = [
         {"job": job.id, "state": job.state, "reason": job.reason, "exit_code": job.exit_code,
          "spent": job.spent, "kept": job.kept}
-        for job in gang.members
+        | ({"role": gang.roles[at]} if gang.roles else {})
+        for at, job in enumerate(gang.members)
     ]  # fmt: skip
     if wish.as_json:
         told = {"gang": gang.id, "members": rows, "spent": gang.spent, "settled": settled}
@@ -99,7 +104,8 @@ def _say(gang: Gang, wish: Wish, settled: bool) -> None:
     for at, row in enumerate(rows):
         told = f"{row['state']} {row['reason']}".strip() or "STARTING"
         out.print(
-            f"member {at}  {row['job']}  {told}  {show_ada(gang.members[at].spent)}", markup=False
+            f"member {gang.name(at)}  {row['job']}  {told}  {show_ada(gang.members[at].spent)}",
+            markup=False,
         )
     if wish.detach:
         out.print(f"{gang.id} runs; {PAY_ON}", markup=False)

@@ -20,7 +20,9 @@ from marketplace.client.net.http import Http
 from marketplace.client.net.reading import read
 from marketplace.client.sdk.job import Job
 from marketplace.domain.errors import Fault, Malformed, Refusal
+from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.job_machine import JobState
+from marketplace.domain.work.roles import named
 
 ConfirmAll = Callable[[Sequence[CheckedQuote]], Awaitable[bool]]
 """Sees what all members will cost; False declines."""
@@ -35,13 +37,18 @@ log = structlog.get_logger("tally.client")
 @dataclass
 class Gang:
     """The members' jobs, in their order; each is an ordinary job. *keeper* orders what they do
-    where the gang is a cluster.
+    where the gang is a cluster; *roles* are the members', none where they are equal.
     """
 
     id: str
     members: list[Job]
     http: Http
     keeper: Keeper | None = None
+    roles: tuple[str, ...] = ()
+
+    def name(self, at: int) -> str:
+        """Of a member, for people: its number, and its role where it has one."""
+        return f"{at} {self.roles[at]}" if self.roles else str(at)
 
     @property
     def stage(self) -> str:
@@ -66,6 +73,11 @@ class Gang:
         """Until all have ended."""
         for job in self.members:
             await job.wait()
+
+
+def roles(spec: JobSpec) -> tuple[str, ...]:
+    """Of each member, by its number; none where they are equal."""
+    return tuple(one.name for one in named(spec.roles))
 
 
 async def post(runner: Runner, loaded: LoadedJob, key: str = "") -> GangAnswer:

@@ -296,7 +296,9 @@ class Market(Reader):
         keeper = None
         if loaded.spec.cluster is not None and self._keeping is not None:
             keeper = self._keeping.keep(posted["id"], names, loaded.spec)
-        return gang.Gang(posted["id"], [self.attach(name) for name in names], self.http, keeper)
+        roles = gang.roles(loaded.spec)
+        jobs = [self.attach(name) for name in names]
+        return gang.Gang(posted["id"], jobs, self.http, keeper, roles)
 
     def _let_go(self, name: str) -> None:
         if self.runner.channels.of(name):

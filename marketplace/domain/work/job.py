@@ -30,6 +30,16 @@ from marketplace.domain.work.parts import (
     Resources,
 )
 from marketplace.domain.work.relay import RelayNeed
+from marketplace.domain.work.roles import (
+    TOLD_MEMBER,
+    TOLD_MEMBERS,
+    TOLD_ROLE,
+    Part,
+    Role,
+    named,
+    own_env,
+    want_roles,
+)
 from marketplace.domain.work.volume import LEAST_MIB, MOST_MOUNTS, Mount, want_apart
 from marketplace.domain.work.workload import MOST_TARGETS, NO_EGRESS, Egress, EgressMode
 
@@ -37,10 +47,9 @@ VERSION: Final = 2
 """Of what is written today: every field by its name. Version 1 had places (:mod:`.job_v1`)."""
 TOLD_SERVICE: Final = "TALLY_SERVICE"
 TOLD_REVISION: Final = "TALLY_REVISION"
-TOLD_MEMBER: Final = "TALLY_MEMBER"
 TOLD_MESH_ADDRESS: Final = "TALLY_MESH_ADDRESS"
 """Where a member is in its cluster's mesh: said by its adapter, not by its job."""
-_TOLD: Final = frozenset({TOLD_MEMBER, "TALLY_MEMBERS", TOLD_SERVICE, TOLD_REVISION})
+_TOLD: Final = frozenset({TOLD_MEMBER, TOLD_MEMBERS, TOLD_ROLE, TOLD_SERVICE, TOLD_REVISION})
 """To each member of a gang and each replica of a service, beside the job's own."""
 JobKind = Literal["job", "service", "volume"]
 KINDS: Final[tuple[JobKind, ...]] = get_args(JobKind)
@@ -79,6 +88,7 @@ class JobSpec:
     relay: RelayNeed | None = None
     volumes: tuple[Mount, ...] = ()
     cluster: Cluster | None = None
+    roles: tuple[Role, ...] = ()
     version: int = VERSION
 
     @property
@@ -104,6 +114,7 @@ class JobSpec:
             "image": self.image, "command": self.command, "env": self.env, "secrets": self.secrets,
             "files": self.files, "ports": self.ports, "outputs": self.outputs, "gang": self.gang,
             "relay": self.relay, "volumes": self.volumes, "cluster": self.cluster,
+            "roles": self.roles,
             "egress": self.egress.mode is not EgressMode.NONE,
         }  # fmt: skip
         for name, said in used.items():
@@ -121,6 +132,31 @@ class JobSpec:
         most = self.gang.members if self.gang is not None else 0
         if said not in map(str, range(most)):
             raise Malformed(f"{TOLD_MEMBER} is {said[:20]!r}, and the cluster has {most} members")
+
+    def check_roles(self) -> None:
+        """:class:`Malformed` where a member is not what its role says, or where the parts of a job
+        that is posted are more than its budget: whoever has the job of one member knows by it what
+        all of them are.
+        """
+        if not self.roles:
+            return
+        if self.cluster is None or self.version != VERSION:
+            raise Malformed("roles are those of a cluster's members")
+        if TOLD_MEMBER not in self.env:
+            if any(one.part is None for one in self.roles):
+                raise Malformed("a cluster is posted with its roles in full")
+            if sum(one.members * one.part.budget for one in self.roles if one.part) > (
+                self.price.budget
+            ):
+                raise Malformed("the roles' budgets are more than the job's")
+            return
+        role, env = named(self.roles)[self.member], self.env
+        own = Part(self.resources, self.command, own_env(env), self.price.budget)
+        told = (env.get(TOLD_ROLE), env.get(TOLD_MEMBERS))
+        if role != Role(role.name, role.members, own.hash) or told != (
+            role.name, str(len(named(self.roles))),
+        ):  # fmt: skip
+            raise Malformed(f"member {self.member} is not what its role {role.name} says")
 
     @property
     def store(self) -> Store | None:
@@ -147,26 +183,44 @@ class JobSpec:
 
     def check_pool_keys(self) -> None:
         """:class:`PoolKeyRefused` where a variable or an argument holds a block producer's key."""
-        for name, value in self.env.items():
-            pool_keys.refuse_in(value, f"env {name}")
-        for at, word in enumerate(self.command, 1):
-            pool_keys.refuse_in(word, f"argument {at} of the command")
+        parts = [one.part for one in self.roles if one.part is not None]
+        for env, command in ((self.env, self.command), *((p.env, p.command) for p in parts)):
+            for name, value in env.items():
+                pool_keys.refuse_in(value, f"env {name}")
+            for at, word in enumerate(command, 1):
+                pool_keys.refuse_in(word, f"argument {at} of the command")
 
     def members(self) -> tuple[JobSpec, ...]:
-        """What each member of the gang runs: the same job, told apart by ``TALLY_MEMBER`` (from 0),
-        with an equal part of the budget. A job without a gang is its only member.
+        """What each member of the gang runs, told apart by ``TALLY_MEMBER`` (from 0): the same job
+        with an equal part of the budget, or what its role says, and then ``TALLY_ROLE``. A job
+        without a gang is its only member.
         """
         if self.gang is None:
             return (self,)
         count = self.gang.members
-        price = replace(self.price, budget=self.price.budget // count)
+        if self.roles:
+            each = [self._of_role(one) for one in named(self.roles)]
+        else:
+            each = [replace(self, price=replace(self.price, budget=self.price.budget // count))]
+            each *= count
         return tuple(
             replace(
-                self,
-                price=price,
-                env={**self.env, TOLD_MEMBER: str(at), "TALLY_MEMBERS": str(count)},  # _TOLD
+                one, env={**one.env, TOLD_MEMBER: str(at), TOLD_MEMBERS: str(count)}  # _TOLD
             )
-            for at in range(count)
+            for at, one in enumerate(each)
+        )  # fmt: skip
+
+    def _of_role(self, role: Role) -> JobSpec:
+        part = role.part
+        if part is None:
+            raise Malformed("a member's job says of its roles which there are, and no more")
+        return replace(
+            self,
+            resources=part.resources,
+            command=part.command,
+            env={**part.env, TOLD_ROLE: role.name},
+            price=replace(self.price, budget=part.budget),
+            roles=tuple(one.shown for one in self.roles),
         )
 
     @property
@@ -174,11 +228,25 @@ class JobSpec:
         """Which member of its cluster it is, from 0; of a job of which there is one, 0."""
         return int(self.env.get(TOLD_MEMBER, "0"))
 
+    @property
+    def role(self) -> str:
+        """Its role in its cluster; empty where members are equal."""
+        return self.env.get(TOLD_ROLE, "") if self.roles else ""
+
     @cached_property
     def group(self) -> bytes:
-        """What the members of a gang have in common, 32 bytes: all but which of them each is."""
+        """What the members of a gang have in common, 32 bytes: all but which of them each is. What
+        differs by role is there by the roles' hashes.
+        """
         env = {name: value for name, value in self.env.items() if name != TOLD_MEMBER}
-        return canonical.blake2b_256(canonical.encode({**self._wire, "env": env}))
+        common: dict[str, Any] = {**self._wire, "env": env}
+        if self.roles:
+            common |= {
+                "env": {}, "command": [], "resources": [],
+                "price": replace(self.price, budget=0).to_wire(),
+                "roles": [one.shown.to_wire() for one in self.roles],
+            }  # fmt: skip
+        return canonical.blake2b_256(canonical.encode(common))
 
     @property
     def mesh_address(self) -> str:
@@ -194,7 +262,7 @@ class JobSpec:
             return None
         group = self.group
         addresses = tuple(mesh_net.address(group, at) for at in range(self.gang.members))
-        return mesh_net.Seat(self.member, addresses)
+        return mesh_net.Seat(self.member, addresses, tuple(one.name for one in named(self.roles)))
 
     @cached_property
     def hash(self) -> bytes:
@@ -213,6 +281,7 @@ class JobSpec:
         rare: dict[str, Any] = {} if self.gang is None else {"gang": self.gang.to_wire()}
         rare |= {} if self.relay is None else {"relay": self.relay.to_wire()}
         rare |= {} if self.cluster is None else {"cluster": self.cluster.to_wire()}
+        rare |= {"roles": [one.to_wire() for one in self.roles]} if self.roles else {}
         rare |= {"volumes": [one.to_wire() for one in self.volumes]} if self.volumes else {}
         wire = {
             "version": VERSION,
@@ -249,7 +318,7 @@ class JobSpec:
             job_v1.read(value) if version == 1 else value,
             "job",
             _FIELDS,
-            {"gang", "egress", "relay", "volumes", "cluster"},
+            {"gang", "egress", "relay", "volumes", "cluster", "roles"},
         )
         kind = want_text(w["kind"], "kind", 10)
         if kind not in KINDS:
@@ -277,11 +346,13 @@ class JobSpec:
             price=Price.from_wire(w["price"]),
             gang=gang,
             cluster=_cluster(w["cluster"], gang) if "cluster" in w else None,
+            roles=want_roles(w["roles"], gang.members if gang else 0) if "roles" in w else (),
             egress=_egress(w["egress"]) if "egress" in w else NO_EGRESS,
             policy=Policy.from_wire(w["policy"]),
         )
         read.check_volume()
         read.check_cluster()
+        read.check_roles()
         read.check_store()
         return read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,11 +57,12 @@ def host_name(member: int) -> str:
 @dataclass(frozen=True, slots=True)
 class Seat:
     """What one member knows of its mesh before it starts: which *member* it is, and the *addresses*
-    of all, by number.
+    and *roles* of all, by number; no roles where members are equal.
     """
 
     member: int
     addresses: tuple[str, ...]
+    roles: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:
@@ -74,10 +76,21 @@ class Seat:
         net = ipaddress.IPv4Network((self.address, PREFIX), strict=False)
         return str(net[_FIRST_HOST + number])
 
+    def names(self) -> dict[str, str]:
+        """Where each name leads: every member has its own, and with roles that of its role and its
+        number in it (``worker-0``); the first of a role is also called as the role.
+        """
+        found = {host_name(at): one for at, one in enumerate(self.addresses)}
+        count = Counter[str]()
+        for one, role in zip(self.addresses, self.roles, strict=False):
+            found.setdefault(role, one)
+            found[f"{role}-{count[role]}"] = one
+            count[role] += 1
+        return found
+
     def hosts(self) -> str:
-        """A hosts file in which every member has its name: a replaced one keeps both."""
-        rows = ["127.0.0.1 localhost"]
-        rows += [f"{one} {host_name(at)}" for at, one in enumerate(self.addresses)]
+        """A hosts file in which every member has its names: a replaced one keeps all."""
+        rows = ["127.0.0.1 localhost", *(f"{one} {name}" for name, one in self.names().items())]
         return "".join(f"{row}\n" for row in rows)
 
     def told(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Gangs: equal jobs that are placed all together or not at all, and of which none outlives
+"""Gangs: jobs that are placed all together or not at all, and of which none outlives
 another's failure.
 
 Each member is a job of its own, with its own lease, channel, budget and invoice; the gang's record
@@ -58,7 +58,8 @@ def check(spec: JobSpec) -> tuple[JobSpec, ...]:
     if spec.policy.retry_on and spec.cluster is None:
         raise NotOffered("a gang ends as one, and does not begin again", field="retry")
     members = spec.members()
-    jobs.check_shape(members[0])
+    for one in {one.role: one for one in members}.values():
+        jobs.check_shape(one)
     return members
 
 
@@ -77,9 +78,9 @@ async def dry_run(market: Market, spec: JobSpec, account: str) -> dict[str, Any]
     _want_store(market, spec)
     await priority.check(market, spec, account)
     await expected.bring(market, spec.image)
-    found = market.directory.quote_gang(spec, account, market.now, len(members))
+    found = market.directory.quote_gang(members, account, market.now)
     if isinstance(found, NoMatch):
-        text, why = no_room(market, spec, account, found)
+        text, why = no_room(market, members, account, found)
         raise NothingMatches(text, explain=why)
     quoted = [jobs.quoted(one, match) for one, match in zip(members, found, strict=True)]
     for told, match in zip(quoted, found, strict=True):

@@ -4,6 +4,7 @@ lost is given another beside the rest.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,11 +43,12 @@ async def match_gang(
     NothingMatches for a *new* gang that does not wait, of which nothing is kept then; OverBudget,
     Conflict.
     """
-    spec, leases = members[0].parsed, [market.ids.new("lease") for _ in members]
-    await expected.bring(market, spec.image)
-    found = market.directory.place_gang(spec, gang.account, market.now, leases)
+    specs = [one.parsed for one in members]
+    leases = [market.ids.new("lease") for _ in members]
+    await expected.bring(market, specs[0].image)
+    found = market.directory.place_gang(specs, gang.account, market.now, leases)
     if isinstance(found, NoMatch):
-        text, explain = no_room(market, spec, gang.account, found)
+        text, explain = no_room(market, specs, gang.account, found)
         asked = Unmatched(text, explain, posting=new)
         now = await _decided(market, gang, members, asked, change, new)
         if now.state is GangState.WAITING:
@@ -86,11 +88,9 @@ def release(market: Market, places: Sequence[Place]) -> None:
 async def wait_gang(market: Market, gang: Gang, members: Sequence[Job]) -> None:
     """It stands in the fair queue as one; nothing if it does already."""
     if not market.directory.waiting(gang.id):
-        first = members[0]
-        await expected.bring(market, first.parsed.image)
-        market.directory.wait_gang(
-            gang.id, first.parsed, gang.account, len(members), first.created_ms
-        )
+        specs = [one.parsed for one in members]
+        await expected.bring(market, specs[0].image)
+        market.directory.wait_gang(gang.id, specs, gang.account, members[0].created_ms)
 
 
 async def _decided(
@@ -132,13 +132,27 @@ async def _beside(market: Market, spec: JobSpec, members: Sequence[Job]) -> JobS
     return replace(spec, placement=place)
 
 
-def no_room(market: Market, spec: JobSpec, account: str, no: NoMatch) -> tuple[str, dict[str, Any]]:
-    """Why not all members fit, and how many would: in words and as data."""
-    count = len(spec.members())
-    fit = 0
-    for fewer in range(count - 1, 0, -1):
-        if not isinstance(market.directory.quote_gang(spec, account, market.now, fewer), NoMatch):
-            fit = fewer
-            break
-    text = f"{fit} of {count} members fit, so none is placed; for the next: {no}"
-    return text, {**explained(no), "text": text, "members": fit}
+def no_room(
+    market: Market, members: Sequence[JobSpec], account: str, no: NoMatch
+) -> tuple[str, dict[str, Any]]:
+    """Why not all *members* fit, and how many would: in words and as data."""
+    fit: list[JobSpec] = []
+    full: set[str] = set()
+    for one in members:
+        if one.role in full:
+            continue
+        found = market.directory.quote_gang([*fit, one], account, market.now)
+        if isinstance(found, NoMatch):
+            full.add(one.role)
+        else:
+            fit.append(one)
+    text = f"{len(fit)} of {len(members)} members fit{_by_role(members, fit)}"
+    text += f", so none is placed; for the next: {no}"
+    return text, {**explained(no), "text": text, "members": len(fit)}
+
+
+def _by_role(members: Sequence[JobSpec], fit: Sequence[JobSpec]) -> str:
+    """`` (head 1 of 1, worker 2 of 3)``; nothing where members are equal."""
+    wanted, there = Counter(one.role for one in members), Counter(one.role for one in fit)
+    told = ", ".join(f"{role} {there[role]} of {count}" for role, count in wanted.items() if role)
+    return f" ({told})" if told else ""

@@ -18,13 +18,13 @@ from marketplace.domain.supply.offer import Offer, OfferState
 from marketplace.domain.units import WHOLE
 from marketplace.domain.work.job import JobSpec
 from marketplace.market.base.records import Lease, OfferRecord
+from marketplace.market.state import gangs
 from marketplace.market.state.image_places import ImagePlaces
 from marketplace.market.state.listings import Listed, Listings, as_host
 from marketplace.market.state.match import NOTHING, Begun, Match, Spent
 from marketplace.market.state.starts import Starts
 from marketplace.matching import (
     FairQueue,
-    Gang,
     Matchmaker,
     NoMatch,
     Placement,
@@ -59,7 +59,7 @@ class Directory:
         self._held: dict[str, _Held] = {}
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
-        self._gangs: set[str] = set()  # those of the waiting that are gangs
+        self._gangs: dict[str, tuple[JobSpec, ...]] = {}  # members of those of the waiting that are
 
     # ---- supply ------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Directory:
         self, spec: JobSpec, account: str, avoid: frozenset[str], spent: Spent = NOTHING
     ) -> Request:
         """The job as one request with its alternatives; *avoid* are providers."""
-        return _whole(self._listings.blocks(spec, account, avoid, spent))
+        return gangs.whole(self._listings.blocks(spec, account, avoid, spent))
 
     def place(
         self, spec: JobSpec, account: str, avoid: frozenset[str], now: int, lease: str,
@@ -128,7 +128,7 @@ class Directory:
     ) -> Match | NoMatch:  # fmt: skip
         """The best match, held for *lease*; or why there is none."""
         blocks = self._listings.blocks(spec, account, avoid, spent)
-        placed = self.matchmaker.place(_whole(blocks), now)
+        placed = self.matchmaker.place(gangs.whole(blocks), now)
         if isinstance(placed, NoMatch):
             return placed
         match = self._listings.named(spec, blocks, placed)
@@ -137,12 +137,12 @@ class Directory:
         return match
 
     def place_gang(
-        self, spec: JobSpec, account: str, now: int, leases: Sequence[str]
+        self, members: Sequence[JobSpec], account: str, now: int, leases: Sequence[str]
     ) -> list[Match] | NoMatch:
-        """A match for each member of the spec's gang, held for its lease; or why not all fit, and
-        none is held.
+        """A match for each of a gang's *members*, held for its lease; or why not all fit, and none
+        is held.
         """
-        matched = self._gang(spec, account, now, len(leases))
+        matched = self._gang(members, account, now)
         if isinstance(matched, NoMatch):
             return matched
         for lease, match in zip(leases, matched, strict=True):
@@ -151,33 +151,21 @@ class Directory:
         return matched
 
     def quote_gang(
-        self, spec: JobSpec, account: str, now: int, members: int
+        self, members: Sequence[JobSpec], account: str, now: int
     ) -> list[Match] | NoMatch:
-        """Where *members* of the spec's gang would be placed now, or why not all; none is held."""
-        matched = self._gang(spec, account, now, members)
+        """Where these *members* of a gang would be placed now, or why not all; none is held."""
+        matched = self._gang(members, account, now)
         if not isinstance(matched, NoMatch):
             for match in matched:
                 self.matchmaker.release(match.placement)
         return matched
 
-    def _gang(self, spec: JobSpec, account: str, now: int, members: int) -> list[Match] | NoMatch:
-        placed = self.matchmaker.place_gang(self._wanted(spec, account, members), now)
+    def _gang(self, members: Sequence[JobSpec], account: str, now: int) -> list[Match] | NoMatch:
+        asked = gangs.asked(self._listings, members, account)
+        placed = self.matchmaker.place_gang(gangs.wanted(members, asked), now)
         if isinstance(placed, NoMatch):
             return placed
-        blocks = self._listings.blocks(spec, account, frozenset())
-        return [self._member(spec, blocks, one) for one in placed]
-
-    def _wanted(self, spec: JobSpec, account: str, members: int) -> Gang:
-        gang = spec.gang
-        assert gang is not None, "asked for jobs with a gang only"
-        member = self.request(spec, account, frozenset())
-        return Gang((member,) * members, gang.spread, gang.same_region)
-
-    def _member(self, spec: JobSpec, blocks: list[tuple[int, Request]], one: Placement) -> Match:
-        # The matchmaker narrows regions and hosts from member to member; the blocks do not know.
-        plain = replace(one.request, regions=blocks[0][1].regions, avoid=blocks[0][1].avoid)
-        named = self._listings.named(spec, blocks, replace(one, request=plain))
-        return replace(named, placement=one)
+        return gangs.named(self._listings, members, asked, placed)
 
     def wait(
         self, job: str, spec: JobSpec, account: str, avoid: frozenset[str], now: int,
@@ -190,16 +178,17 @@ class Directory:
             self.queue.submit(job, self.request(spec, account, avoid, spent), now)
             self._waiting[job] = (spec, account, avoid, spent)
 
-    def wait_gang(self, gang: str, spec: JobSpec, account: str, members: int, now: int) -> None:
+    def wait_gang(self, gang: str, members: Sequence[JobSpec], account: str, now: int) -> None:
         """The same for all *members* of a gang as one, by its name; they hold nothing."""
         if gang not in self._waiting and not self.queue.runs(gang):
-            self.queue.submit_gang(gang, self._wanted(spec, account, members), now)
-            self._waiting[gang] = (spec, account, frozenset(), NOTHING)
-            self._gangs.add(gang)
+            asked = gangs.asked(self._listings, members, account)
+            self.queue.submit_gang(gang, gangs.wanted(members, asked), now)
+            self._waiting[gang] = (members[0], account, frozenset(), NOTHING)
+            self._gangs[gang] = tuple(members)
 
     def leave(self, job: str) -> None:
         """Take a job or a gang out of the queue, if it waits."""
-        self._gangs.discard(job)
+        self._gangs.pop(job, None)
         if self._waiting.pop(job, None) is not None:
             self.queue.cancel(job)
 
@@ -216,15 +205,18 @@ class Directory:
         begun: list[Begun] = []
         for started in self.queue.round(now):
             spec, account, avoid, spent = self._waiting.pop(started.job)
-            blocks = self._listings.blocks(spec, account, avoid, spent)
-            gang = started.job in self._gangs
-            self._gangs.discard(started.job)
-            named = self._member if gang else self._listings.named
-            places = tuple((lease_for(), named(spec, blocks, x)) for x in started.placements)
+            members = self._gangs.pop(started.job, ())
+            if members:
+                asked = gangs.asked(self._listings, members, account)
+                found = gangs.named(self._listings, members, asked, started.placements)
+            else:
+                blocks = self._listings.blocks(spec, account, avoid, spent)
+                found = [self._listings.named(spec, blocks, one) for one in started.placements]
+            places = tuple((lease_for(), one) for one in found)
             for name, (lease, match) in zip(started.names, places, strict=True):
                 self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
                 self._placed[lease] = name
-            begun.append(Begun(started.job, gang, places))
+            begun.append(Begun(started.job, bool(members), places))
         return begun
 
     # ---- room for higher priorities -------------------------------------------------------------
@@ -260,7 +252,7 @@ class Directory:
             return owner == account or self.queue.share_after(owner, ended) >= fair
 
         plan = plan_preemption(
-            self.matchmaker, _whole(blocks), now, notice_ms, among,
+            self.matchmaker, gangs.whole(blocks), now, notice_ms, among,
             lambda placed: ranks.get(lease_at[placed.id], 0), may,
         )  # fmt: skip
         if plan is None:
@@ -311,7 +303,7 @@ class Directory:
     ) -> Match | NoMatch:
         """Where a job of *spec* would be placed now, or why not; nothing is held."""
         blocks = self._listings.blocks(spec, account, avoid)
-        placed = self.matchmaker.quote(_whole(blocks), now)
+        placed = self.matchmaker.quote(gangs.whole(blocks), now)
         return placed if isinstance(placed, NoMatch) else self._listings.named(spec, blocks, placed)
 
     def others(
@@ -393,8 +385,3 @@ class Directory:
     def holders(self) -> set[str]:
         """The leases that hold something."""
         return set(self._held)
-
-
-def _whole(blocks: list[tuple[int, Request]]) -> Request:
-    first, *rest = [plain for _, plain in blocks]
-    return replace(first, any_of=tuple(rest)) if rest else first

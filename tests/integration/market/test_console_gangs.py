@@ -13,6 +13,7 @@ from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.cluster_order import Verb
 from marketplace.domain.work.mesh import Heard, PathKind
 from tests.fakes import seed, until
+from tests.integration.market.test_cluster_roles import job
 from tests.integration.market.test_gangs import of, run_all, team
 from tests.integration.market.test_spine import sign
 from tests.integration.support.gang_pages import (
@@ -27,6 +28,18 @@ from tests.integration.support.market import sign_in
 
 EVIL = "<img src=x onerror=alert(1)>"
 ESCAPED = "&lt;img src=x onerror=alert(1)&gt;"
+
+
+def test_members_that_differ_are_shown_with_their_roles(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with at_console(tmp_path, 3) as (client, _, _):
+            view, _ = await posted(client, job(2))
+            text = await page(client, f"/gangs/{view['id']}")
+            assert ">member-0</a> <small>head</small>" in text
+            assert all(f">member-{at}</a> <small>worker</small>" in text for at in (1, 2))
+            assert "assembling 0 of 3" in text
+
+    anyio.run(go)
 
 
 def test_a_cluster_is_shown_as_one(tmp_path: Path) -> None:

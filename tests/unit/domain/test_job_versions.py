@@ -26,7 +26,8 @@ def test_a_job_of_the_version_before_is_the_same_job_with_the_hash_that_it_had()
     for job in jobs().values():
         price = replace(job.price, wait_rate=None, max_disk_rate=0)
         ports = tuple(replace(one, direct=False) for one in job.ports)
-        plain = replace(job, price=price, relay=None, volumes=(), ports=ports, cluster=None)
+        plain = replace(job, price=price, relay=None, volumes=(), ports=ports)
+        plain = replace(plain, cluster=None, roles=())
         now, before = versions(plain).values()
         read = JobSpec.from_wire(json.loads(json.dumps(before.to_wire())))
         assert read == before and read.hash == before.hash != now.hash
@@ -82,9 +83,14 @@ def test_a_field_that_is_missing_is_named() -> None:
                 with pytest.raises(Malformed, match="say gang as well"):
                     JobSpec.from_wire(wire)
                 del wire["cluster"]
+            if name in ("gang", "cluster"):
+                with pytest.raises(Malformed, match="roles"):
+                    JobSpec.from_wire(wire)
+                del wire["roles"]
             if name in (
                 "gang",
                 "cluster",
+                "roles",
                 "egress",
                 "relay",
                 "gpu",

@@ -45,18 +45,20 @@ def jobs() -> dict[str, JobSpec]:
         found[field.name] = replace(LEAST, **{field.name: getattr(JOB, field.name)})
     own = {"gang": JOB.gang, "secrets": JOB.secrets}  # it is one, and these open its store
     found["cluster"] = replace(found["cluster"], **own)
+    found["roles"] = replace(found["roles"], **own, cluster=JOB.cluster)
+    found["member of a role"] = found["roles"].members()[1]
     found["relay"] = replace(found["relay"], ports=JOB.ports)  # which it has to be among
     return found
 
 
 def versions(job: JobSpec) -> dict[str, JobSpec]:
     """*job* in each form that a job ever had, by what is added to its name; the first had no place
-    for what a wait is worth, a relay, volumes and what they may cost, and a cluster.
+    for what a wait is worth, a relay, volumes and what they may cost, a cluster and its roles.
     """
     price = replace(job.price, wait_rate=None, max_disk_rate=0)
     ports = tuple(replace(one, direct=False) for one in job.ports)
     before = replace(job, version=1, price=price, relay=None, volumes=(), ports=ports)
-    before = replace(before, cluster=None)
+    before = replace(before, cluster=None, roles=())
     return {"": job, ", version 1": before}
 
 

@@ -21,7 +21,8 @@ from marketplace.domain.work.cluster_store import Store, StorePlace
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.mesh import MeshPeer, MeshPlace, SignedMesh, public
 from marketplace.domain.work.mesh_relay import RelayPlace
-from marketplace.domain.work.parts import Range
+from marketplace.domain.work.parts import Range, Resources
+from marketplace.domain.work.roles import Part, Role
 from marketplace.domain.work.volume import Mount
 from marketplace.domain.work.workload import Egress, EgressMode
 from tests.unit.support.golden import filled
@@ -30,6 +31,7 @@ ADAPTER: Final = Signer(b"\x01" * 32)
 SESSION: Final = Signer(b"\x02" * 32)
 _HASH: Final = bytes(range(28))
 
+_NEED: Final = filled(Resources, {"Range": Range(2, 3), "share": 500})
 JOB: Final = filled(
     JobSpec,
     {
@@ -40,10 +42,16 @@ JOB: Final = filled(
         "kind": "service", "isolation": Isolation.VM, "network": "preprod", "lag_ms": 61_000,
         "Store": Store(url="s3://bucket/run", endpoint="https://s3.example"),
         "secrets": ("STORE_PASSWORD", "STORE_USER"), "least": 3, "stall": Stall.RUN, "assemble_ms": 59_000, "hold_ms": 121_000,
+        "roles": (
+            Role.of("head", 1, Part((Resources(Range(4000)),), ("a", "b"), {"A": "b"}, 2)),
+            Role.of("worker", 3, Part((_NEED,), ("c", "d"), {"A": "c"}, 1)),
+        ),
         "volumes": (Mount("lease_1", "/data"), Mount("lease_2", "/cache", True)),
     },
     version=2,
 )  # fmt: skip
+MEMBER: Final = JOB.members()[3]
+"""What goes over a wire: with roles nobody but who posts has all of it."""
 JOB_V1: Final = replace(JOB, version=1)
 GPU: Final = filled(Gpu, {"share": 500, "sharing": Sharing.MIG})
 OFFER: Final = filled(
@@ -77,7 +85,7 @@ PLACE: Final = SignedMesh.sign(
     ADAPTER, MeshPlace("lease_1", b"\x0e" * 32, public("203.0.113.8", 51_821))
 )
 GIVEN: Final[dict[str, Any]] = {
-    "JobSpec": JOB, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
+    "JobSpec": MEMBER, "Offer": OFFER, "Terms": TERMS, "Receipt": RECEIPT,
     "SignedTerms": SIGNED_TERMS, "SignedReceipt": SIGNED_RECEIPT, "Voucher": VOUCHER, "End": END,
     "Keep": KEEP, "SignedOrder": ORDER, "SignedMesh": PLACE,
     "StorePass": StorePlace("https://stores.example", b"\x0f" * 32).give("one", "run", "lease_1"),

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Final, cast
 
 from marketplace.domain.isolation import Isolation
-from marketplace.domain.sold import nominal_least
 from marketplace.domain.work.job import KINDS, JobKind, JobSpec
-from marketplace.domain.work.jobfile import values
+from marketplace.domain.work.jobfile import needs, values
 from marketplace.domain.work.jobfile.gangs import (
     NO_CLUSTER,
     cluster_of,
@@ -33,11 +32,11 @@ from marketplace.domain.work.jobfile.nodes import (
     WrongType,
 )
 from marketplace.domain.work.jobfile.ports import ports, relay
+from marketplace.domain.work.jobfile.roles import JobSays
 from marketplace.domain.work.jobfile.values import (
     Section,
     choice,
     guarded,
-    join,
     many,
     matching,
     whole,
@@ -46,19 +45,15 @@ from marketplace.domain.work.jobfile.volumes import mounts, volume_of
 from marketplace.domain.work.lease import RETRY_ON
 from marketplace.domain.work.parts import (
     FileIn,
-    GpuNeed,
     Placement,
     Policy,
     Price,
-    Range,
-    Resources,
 )
 from marketplace.domain.work.workload import (
     MOST_TARGETS,
     NO_EGRESS,
     Egress,
     EgressMode,
-    WorkloadSpec,
     workspace_path,
 )
 
@@ -74,7 +69,6 @@ _image: Final = matching(
 )
 _name: Final = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", "a name of letters, digits, . _ -")
 _word: Final = matching(r"[^\s\x00-\x1f]{1,200}", "a word without spaces")
-_model: Final = matching(r"[A-Za-z0-9][A-Za-z0-9 ._+/()-]{0,79}", "a GPU model such as H100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,29 +112,38 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
     gang, as_one = top.take("gang", gang_of, None), top.take("cluster", cluster_of, NO_CLUSTER)
     reached = ports(top, asked)
     secrets = _secrets(top)
+    said, price = top.take("command", needs.command, ()), _price(top)
+    says = JobSays(
+        volume_of(top) if kind == "volume" else needs.blocks(top),
+        said,
+        needs.env_of(top),
+        price.budget,
+    )
+    reach = [one.port for one in reached]
     draft = partial(
         JobSpec,
         name=top.take("name", _name, "job"),
         kind=kind,
         image=top.take("image", _image, ""),
-        command=as_one.command(top.take("command", _command, ()), [one.port for one in reached]),
-        resources=volume_of(top) if kind == "volume" else _blocks(top),
-        env=_env(top),
+        command=as_one.command(said, reach),
+        resources=says.resources,
+        env=says.env,
         secrets=secrets,
         ports=reached,
         relay=asked,
         volumes=top.take("volumes", mounts, ()),
         outputs=top.take("outputs", many(_inside, 64), ()),
         placement=placement,
-        price=_price(top),
+        price=price,
         policy=_policy(top) if as_one.cluster is None else replacing(_policy(top)),
         gang=gang or as_one.gang,
         cluster=as_one.cluster,
+        roles=as_one.roles(notes, says, reach),
         egress=top.take("egress", _egress, NO_EGRESS),
     )
     if kind != "volume":
-        _isolation_rules(top, placement.isolation)
-    gang_rules(top)
+        _isolation_rules(top, placement.isolation, as_one.commanded)
+    gang_rules(top, as_one)
     if as_one.cluster is not None:
         store_rules(top, as_one.cluster.store, secrets)
     sources = top.take("files", many(_source, 256), ())
@@ -149,65 +152,6 @@ def parse(root: Node, name: str = "", also: Callable[[Section], None] | None = N
         also(top)
     notes.refuse(name)
     return JobFile(draft(), sources)
-
-
-def _command(notes: Notes, node: Node, path: str) -> tuple[str, ...]:
-    """A list is run as it stands; one line of text is a shell's."""
-    if isinstance(node, Scalar):
-        line = values.text(notes, node, path)
-        return ("sh", "-c", line) if line else ()
-    return many(values.text, 1024)(notes, node, path)
-
-
-def _blocks(top: Section) -> tuple[Resources, ...]:
-    """``resources`` first, then each of ``any_of``, in order of preference."""
-    own = top.get("resources")
-    alternatives = top.get("any_of")
-    blocks = [] if own is None else [_resources(top.notes, own, "resources")]
-    if isinstance(alternatives, Items):
-        blocks += many(_resources, 16)(top.notes, alternatives, "any_of")
-    elif alternatives is not None:
-        top.notes.add(WrongType, alternatives, "any_of", "a list of resource blocks is expected")
-    return tuple(blocks) or (Resources(),)
-
-
-def _resources(notes: Notes, node: Node, path: str) -> Resources:
-    s = Section.read(notes, node, path, ("gpu", "cpu", "memory", "disk"))
-    gpu = s.take("gpu", _gpu, None)
-    return Resources(
-        cpu=s.take("cpu", _at_least(values.cpu, 10, "0.01"), Range(1000)),
-        memory=s.take("memory", _at_least(values.size, 16, "16MB"), Range(512)),
-        disk=s.take("disk", values.size, Range(0)),
-        gpu=gpu,
-    )
-
-
-def _gpu(notes: Notes, node: Node, path: str) -> GpuNeed | None:
-    if isinstance(node, Scalar):  # gpu: H100 and gpu: 2 mean what they say
-        if node.kind == "int":
-            return GpuNeed(count=_at_least(values.counted, 1, "1")(notes, node, path))
-        return GpuNeed(models=(_model(notes, node, path),))
-    s = Section.read(notes, node, path, ("model", "count", "vram", "share"))
-    vram = s.take("vram", values.size, Range(0))
-    return GpuNeed(
-        models=s.take("model", many(_model, 32), ()),
-        count=s.take("count", _at_least(values.counted, 1, "1"), Range(1, 1)),
-        vram=Range(nominal_least(vram.least), vram.most),
-        share=s.take("share", whole(1, 1000), 1000),
-    )
-
-
-def _at_least(
-    read: Callable[[Notes, Node, str], Range], least: int, shown: str
-) -> Callable[[Notes, Node, str], Range]:
-    def bounded(notes: Notes, node: Node, path: str) -> Range:
-        before = len(notes.problems)
-        found = read(notes, node, path)
-        if found.least < least and len(notes.problems) == before:
-            notes.add(BadValue, node, path, f"starts at {shown} or more")
-        return found
-
-    return bounded
 
 
 def _source(notes: Notes, node: Node, path: str) -> Source:
@@ -237,43 +181,15 @@ def _distinct(notes: Notes, top: Section, key: str, written: Sequence[str]) -> N
         notes.add(BadValue, node, key, "two entries have the same place")
 
 
-def _env(top: Section) -> dict[str, str]:
-    node = top.get("env")
-    pairs = _text_map(top.notes, node, "env", 256)
-    if isinstance(node, Table):
-        for key, _ in node.entries:
-            guarded(top.notes, key, join("env", key.text[:60]), partial(_env_rule, key.text))
-    return pairs
-
-
 def _secrets(top: Section) -> tuple[str, ...]:
     def read(notes: Notes, node: Node, path: str) -> str:
         name = values.text(notes, node, path)
-        guarded(notes, node, path, partial(_env_rule, name))
+        guarded(notes, node, path, partial(needs.env_rule, name))
         return name
 
     names = top.take("secrets", many(read, 64), ())
     _distinct(top.notes, top, "secrets", names)
     return names
-
-
-def _env_rule(name: str) -> None:
-    """The adapter's own rule for names of the environment."""
-    WorkloadSpec(lease="job", image="", command=(), env={name: ""})
-
-
-def _text_map(notes: Notes, node: Node | None, path: str, most: int) -> dict[str, str]:
-    if node is None:
-        return {}
-    if not isinstance(node, Table):
-        notes.add(WrongType, node, path, "a map of names to text is expected")
-        return {}
-    if len(node.entries) > most:
-        notes.add(BadValue, node, path, f"{len(node.entries)} entries; at most {most}")
-        return {}
-    known = [key.text for key, _ in node.entries]
-    read = Section.read(notes, node, path, known)
-    return {key: values.text(notes, value, join(path, key)) for key, value in read.entries.items()}
 
 
 def _egress(notes: Notes, node: Node, path: str) -> Egress:
@@ -295,7 +211,7 @@ def _placement(top: Section) -> Placement:
         regions=s.take("regions", many(_word, 64), ()),
         isolation=Isolation(s.take("isolation", choice(*reversed(Isolation)), Isolation.CONTAINER)),
         min_trust=s.take("min_trust", whole(0, 100), 0),
-        labels=_text_map(top.notes, s.get("labels"), "placement.labels", 32),
+        labels=needs.text_map(top.notes, s.get("labels"), "placement.labels", 32),
         providers=s.take("providers", many(provider, 256), ()),
         not_providers=s.take("not_providers", many(provider, 256), ()),
     )
@@ -334,7 +250,7 @@ def _policy(top: Section) -> Policy:
     )
 
 
-def _isolation_rules(top: Section, wanted: Isolation) -> None:
+def _isolation_rules(top: Section, wanted: Isolation, commanded: bool) -> None:
     """An image, or the host's own programs: a file that says both, or neither, leaves open what
     runs.
     """
@@ -348,7 +264,7 @@ def _isolation_rules(top: Section, wanted: Isolation) -> None:
             "isolation: process runs the host's own programs and no image: leave out one of the two"
         )
         top.notes.add(BadValue, image, "image", why)
-    if top.get("command") is None:
+    if top.get("command") is None and not commanded:
         top.lacks("command", "isolation: process has no image whose own would run")
 
 

@@ -14,6 +14,7 @@ from marketplace.domain.units import LOVELACE_PER_ADA, MICRO
 from marketplace.domain.work.job import JobSpec
 from marketplace.domain.work.parts import UNLIMITED, GpuNeed, Placement, Policy, Range, Resources
 from marketplace.domain.work.relay import RelayNeed
+from marketplace.domain.work.roles import Part
 from marketplace.domain.work.workload import EgressMode
 
 SHA256: Final = "sha256:"
@@ -109,15 +110,29 @@ def _relay(need: RelayNeed) -> dict[str, Any]:
 def _cluster(spec: JobSpec) -> dict[str, Any] | None:
     if spec.gang is None or spec.cluster is None:
         return None
-    told = spec.cluster
+    told, gang = spec.cluster, spec.gang.to_wire()
+    roles = {one.name: _role(one.members, one.part) for one in spec.roles if one.part is not None}
+    if roles:  # of a member's job they are hashes, which no file can say
+        del gang["members"]
     return {
-        **spec.gang.to_wire(),
+        **gang,
+        **({"roles": roles} if roles else {}),
         "min": told.least,
         "stall": str(told.stall),
         "assemble": _duration(told.assemble_ms),
         "hold": _duration(told.hold_ms),
         "network": "mesh" if told.mesh else "none",
         **({"store": told.store.to_wire()} if told.store is not None else {}),
+    }
+
+
+def _role(members: int, part: Part) -> dict[str, Any]:
+    first, *others = [_resources(one) for one in part.resources] or [{}]
+    return {
+        "members": members,
+        **_said(resources=first, any_of=others, env=dict(part.env)),
+        "command": list(part.command),
+        "budget": _money(part.budget * members),
     }
 
 
