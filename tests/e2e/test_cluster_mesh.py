@@ -21,7 +21,8 @@ from marketplace.domain.isolation import Isolation
 from marketplace.domain.money.keep import AT_ONCE
 from marketplace.domain.work.cluster import Cluster
 from marketplace.domain.work.job import JobSpec
-from marketplace.domain.work.parts import Placement
+from marketplace.domain.work.parts import Placement, Range, Resources
+from marketplace.domain.work.roles import Part, Role
 from tests.e2e.support.clusters import SOON_S, Processes, Watched, shown, spec, ticked, world
 from tests.e2e.support.embedded import PURSE, embedded, until_true
 from tests.requires import need_bubblewrap, need_devnet, need_docker, need_holder, need_mesh
@@ -50,6 +51,17 @@ while not os.path.exists("done"):
     os.replace("met.new", "met")
     time.sleep(0.1)
 """
+TELLS: Final = """
+import os, socket
+own, at = os.environ["TALLY_ROLE"], os.environ["TALLY_MESH_ADDRESS"]
+print(own, at, socket.gethostbyname("head"), socket.gethostbyname("worker"))
+"""
+
+
+def part(cpu_milli: int) -> Part:
+    """What a role's members run, with so much of a core."""
+    needs = Resources(cpu=Range(cpu_milli), memory=Range(128))
+    return Part((needs,), ("python3", "-c", WORK), {}, 2_500_000)
 
 
 def meshed(name: str, members: int, least: int) -> JobSpec:
@@ -103,7 +115,7 @@ def test_members_meet_by_name_and_meet_whoever_replaces_one_of_them(tmp_path: Pa
 
 
 @pytest.mark.docker
-def test_members_in_containers_meet_by_name(tmp_path: Path) -> None:
+def test_members_in_containers_meet_by_name_and_by_role(tmp_path: Path) -> None:
     need_docker()
     need_holder()
     need_mesh()
@@ -119,10 +131,16 @@ def test_members_in_containers_meet_by_name(tmp_path: Path) -> None:
                     job = replace(
                         meshed("contained", 2, least=2),
                         image=made.image, placement=Placement(isolation=Isolation.CONTAINER),
+                        roles=(Role.of("head", 1, part(500)), Role.of("worker", 1, part(250))),
                     )  # fmt: skip
                     one = Watched(await market.run_gang(job))
                     await one.until_said("running")
                     await all_met(one.gang.members)
+                    for role, member in zip(("head", "worker"), one.gang.members, strict=True):
+                        code, told = await member.execute(["python3", "-c", TELLS])
+                        own, at, head, worker = told.split()
+                        assert (code, own) == (0, role) and head != worker
+                        assert at == {"head": head, "worker": worker}[role]
                     await one.finish()
 
     anyio.run(main)
