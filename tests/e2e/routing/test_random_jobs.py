@@ -130,7 +130,7 @@ def shown(done: Sequence[Done], found: dict[str, dict[str, Any]]) -> tuple[int, 
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(10, marks=[pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 240)]),
+        pytest.param(20, marks=[pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 240)]),
         pytest.param(200, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)]),
     ],
 )
