@@ -137,8 +137,9 @@ e2e: install docker packages
 	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 
-# Three members of Ray keep two cores busy, and end when they do not get them for half a minute: one test at a time.
-FRAMEWORKS := tests/e2e/frameworks
+# Three members of Ray keep two cores busy, and end when they do not get them for half a minute; how soon a first job
+# starts is a matter of seconds: one test at a time.
+ALONE := tests/e2e/frameworks tests/e2e/test_first_start.py
 
 # Which take longest, by name: CI's limit is for all of them. Where several fail, each of the others may wait as long
 # as it is allowed to for what never comes: five are enough to know.
@@ -147,8 +148,8 @@ SLOWEST := --durations 10 --durations-min 20 --maxfail 5
 prove: install docker packages generator stacks
 	$(UNIT) -m prove --timeout 1500 -rs $(SLOWEST)
 	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) tests/e2e --ignore $(FRAMEWORKS) -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) $(FRAMEWORKS) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e $(ALONE:%=--ignore %) -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) $(ALONE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.

@@ -19,6 +19,7 @@ need iptables iptables
 need ip iproute2
 need bwrap bubblewrap
 need wireguard-go wireguard-go
+need wg-quick wireguard-tools
 need rclone rclone
 need fusermount3 fuse3
 need catatonit catatonit
