@@ -212,7 +212,7 @@ def test_every_command_of_a_page_works(place: Place, page: str) -> None:
         assert sign in done.stdout, f"{sign!r} is not in\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.prove  # JupyterLab and Gradio come from PyPI
+@pytest.mark.nightly  # minutes: JupyterLab and Gradio come from PyPI; tests/e2e/sessions prove them
 @pytest.mark.timeout(900)
 def test_every_command_about_notebooks_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     page = "docs/notebooks.md"  # a folder with a short name: a socket's path has 107 bytes at most
