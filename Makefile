@@ -114,7 +114,7 @@ sdk: install
 # A file's tests share what they started, and much of their time is waiting: three files at a time on two cores, those
 # that take longest first (tests/schedule.py).
 # The browser's tests are a run of their own: the browser's loop stays in their process, and others start loops of
-# their own. Two at a time there, and of `make prove` but for its end-to-end tests: the rest keeps both cores busy.
+# their own. Two at a time there, as of the unit tests: they keep both cores busy.
 BY_FILE := --dist loadfile --no-loadscope-reorder -p tests.schedule
 
 # Warnings are errors (pyproject.toml) in `make test` and `make prove`. The rarer runs that are marked with this show
@@ -137,19 +137,17 @@ e2e: install docker packages
 	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'not prove and not nightly and not gpu'
 
-# Three members of Ray keep two cores busy, and end when they do not get them for half a minute; how soon a first job
-# starts is a matter of seconds: one test at a time.
-ALONE := tests/e2e/frameworks tests/e2e/test_first_start.py
-
 # Which take longest, by name: CI's limit is for all of them. Where several fail, each of the others may wait as long
 # as it is allowed to for what never comes: five are enough to know.
 SLOWEST := --durations 10 --durations-min 20 --maxfail 5
 
+# Three members of Ray keep two cores busy, and end when they do not get them for half a minute: frameworks' tests run
+# one at a time.
 prove: install docker packages generator stacks
 	$(UNIT) -m prove --timeout 1500 -rs $(SLOWEST)
-	$(PYTEST) tests/integration -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) tests/e2e $(ALONE:%=--ignore %) -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) $(ALONE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e --ignore tests/e2e/frameworks -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e/frameworks -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.

@@ -5,6 +5,8 @@ its purse shows in one glance what is free, what is locked and how it comes home
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -43,6 +45,25 @@ def height(running: Product) -> int:
     return int(answer.raise_for_status().json()["height"])
 
 
+@contextmanager
+def no_pause(running: Product) -> Iterator[None]:
+    """Meanwhile a block comes each half second: nothing that is asked here waits for a slow one."""
+    over = Event()
+
+    def mint() -> None:
+        control = running.chain.removesuffix("/api/v0") + "/devnet/blocks"
+        while not over.wait(0.5):
+            httpx.post(control, json={"count": 1}, timeout=30, trust_env=False).raise_for_status()
+
+    minter = Thread(target=mint)
+    minter.start()
+    try:
+        yield
+    finally:
+        over.set()
+        minter.join()
+
+
 def routed(running: Product) -> bool:
     """Whether the market's router carries something."""
     answer = httpx.get(f"{running.market}/v1/router", timeout=30, trust_env=False)
@@ -75,15 +96,15 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
 ) -> None:
     page, posted = console.page, list[Request]()
     page.on("request", lambda one: posted.append(one) if one.url.endswith("/sign") else None)
-    until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
-    funded = height(running)
-    sign_in(console)
-    until(lambda: routed(running), "the router's hop to the provider")
-    page.goto("/channels")
-    expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
-    assert tiles(page)["Free in the wallet"] == 100_000_000
-
-    until(lambda: height(running) > funded + INPUT_DEPTH, "money that no fork takes back")
+    with no_pause(running):
+        until(lambda: wallet.lovelace() == 100_000_000, "the faucet's money")
+        funded = height(running)
+        sign_in(console)
+        until(lambda: routed(running), "the router's hop to the provider")
+        page.goto("/channels")
+        expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
+        assert tiles(page)["Free in the wallet"] == 100_000_000
+        until(lambda: height(running) > funded + INPUT_DEPTH, "money that no fork takes back")
     ask(console, running.image)
     quoted = page.locator("#pay .bill")
     expect(quoted).to_contain_text("The provider pays it", timeout=120 * SECONDS)
@@ -108,23 +129,26 @@ def test_a_browser_hands_its_open_over_and_shows_where_its_money_is(
     ]
     until(lambda: taken(running, told["channel_tx"]), "the adapter's yes to the handed open")
 
-    until(lambda: wallet.lovelace() < 100_000_000, "the open's block")
-    page.goto("/channels")
-    expect(page.locator("#purse-body .bill")).to_contain_text("a job runs on it")
-    shown = tiles(page)
-    free, fee = wallet.lovelace(), fee_of(running, told["channel_tx"])
-    assert shown["Free in the wallet"] == free
-    assert shown["In channels"] == 100_000_000 - free - fee  # the ledger's, to the lovelace
-    assert shown["Comes home"] == shown["In channels"] - shown["Of it owed"]
-    assert shown["Yours in all"] == free + shown["Comes home"]
-    assert both_themes(page) == []
-    assert fits(page, 390)
-    page.set_viewport_size({"width": 1280, "height": 900})
+    with no_pause(running):
+        until(lambda: wallet.lovelace() < 100_000_000, "the open's block")
+        page.goto("/channels")
+        expect(page.locator("#purse-body .bill")).to_contain_text("a job runs on it")
+        shown = tiles(page)
+        free, fee = wallet.lovelace(), fee_of(running, told["channel_tx"])
+        assert shown["Free in the wallet"] == free
+        assert shown["In channels"] == 100_000_000 - free - fee  # the ledger's, to the lovelace
+        assert shown["Comes home"] == shown["In channels"] - shown["Of it owed"]
+        assert shown["Yours in all"] == free + shown["Comes home"]
+        assert both_themes(page) == []
+        assert fits(page, 390)
+        page.set_viewport_size({"width": 1280, "height": 900})
 
-    finish_channel(page)
-    expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
-    expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
-    until(lambda: tiles(page)["Free in the wallet"] > 98_000_000, "what came home, in the glance")
+        finish_channel(page)
+        expect(page.locator(".state-ended")).to_be_visible(timeout=180 * SECONDS)
+        expect(page.locator("#purse-body .hint")).to_contain_text("Nothing is locked")
+        until(
+            lambda: tiles(page)["Free in the wallet"] > 98_000_000, "what came home, in the glance"
+        )
     unseen = [one for one in console.said if "/addresses/" not in one]
     assert unseen == []  # a chain's face answers 404 for an address that never held anything
 

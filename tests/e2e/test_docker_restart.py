@@ -37,7 +37,6 @@ from marketplace.domain.work.parts import Policy, Price, Range, Resources
 from tests.e2e.support.embedded import World, settled_bill, story, until_true
 from tests.requires import need_docker
 
-pytestmark = pytest.mark.prove
 TICK_MS = 1000
 AWAY_S = 12
 """Longer than the meter bridges without proof."""
@@ -216,9 +215,9 @@ def _billed_ms(line: Line) -> int:
 @pytest.mark.parametrize(
     ("live_restore", "dies_with_it", "reason"),
     [
-        pytest.param(True, False, EndReason.COMPLETED, id="outlives it"),
-        pytest.param(False, False, EndReason.PROVIDER_FAULT, id="ended by its return"),
-        pytest.param(True, True, EndReason.PROVIDER_FAULT, id="falls with it"),
+        pytest.param(True, False, EndReason.COMPLETED, id="outlives it", marks=pytest.mark.prove),
+        pytest.param(False, False, EndReason.PROVIDER_FAULT, id="ended by its return", marks=pytest.mark.nightly),
+        pytest.param(True, True, EndReason.PROVIDER_FAULT, id="falls with it", marks=pytest.mark.nightly),
     ],
 )
 def test_the_docker_daemon_is_killed_under_a_lease(

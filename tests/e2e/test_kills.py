@@ -212,7 +212,7 @@ def test_the_payer_is_killed_before_the_acknowledgement(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 def test_the_devnet_is_killed_before_the_acknowledgement(tmp_path: Path) -> None:
     """The channel's last transaction is on its disk; the adapter that sent it never hears so."""
 

@@ -78,7 +78,7 @@ def good(ran: Command) -> None:
     assert ran.last["reason"] == "COMPLETED", str(ran)
 
 
-@pytest.mark.prove
+@pytest.mark.nightly  # two: tests/integration/client/test_two_at_once.py
 def test_ten_commands_at_once_share_one_channel(tmp_path: Path) -> None:
     async def tell(env: dict[str, str]) -> None:
         small = {"cpu": 0.1, "memory": "64MB"}
@@ -100,14 +100,11 @@ def test_ten_commands_at_once_share_one_channel(tmp_path: Path) -> None:
     story(tmp_path, tell, PATIENCE_S + 300)
 
 
-@pytest.mark.parametrize(
-    "runs",
-    [pytest.param(3, marks=pytest.mark.prove), pytest.param(50, marks=pytest.mark.nightly)],
-)
-def test_runs_in_a_row_open_once(tmp_path: Path, runs: int) -> None:
+@pytest.mark.nightly
+def test_fifty_runs_in_a_row_open_once(tmp_path: Path) -> None:
     async def tell(env: dict[str, str]) -> None:
         file = job_file(tmp_path, "again", resources={"cpu": 0.1, "memory": "64MB"})
-        for _ in range(runs):
+        for _ in range(50):
             good(await tally("job", "run", file, "--yes", "--json", env=env))
         assert len(await opens(env)) == 1
         await nothing_left(env)

@@ -60,12 +60,18 @@ LONG: Final = frozenset(
     {
         "docs/clusters.md",
         "docs/developer.md",
-        "docs/money.md",
-        "docs/operator.md",
-        "docs/services.md",
     }
 )  # about a minute each
+RARE: Final = frozenset({"docs/money.md", "docs/operator.md", "docs/services.md"})
+"""What they do is tried by tests of their own; they are followed in ``make nightly``."""
 PATIENCE_S: Final = 400
+
+
+def marks(page: str) -> tuple[pytest.MarkDecorator, ...]:
+    """In which run it is followed; without one in ``make test``."""
+    if page in RARE:
+        return (pytest.mark.nightly,)
+    return (pytest.mark.prove,) if page in LONG else ()
 
 
 def blocks(page: str) -> list[tuple[int, str]]:
@@ -201,9 +207,7 @@ def served(folder: Path, page: str, *more: str) -> Generator[Place]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=pytest.mark.prove if page in LONG else ()) for page in SIGNS]
-)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in SIGNS])
 def test_every_command_of_a_page_works(place: Place, page: str) -> None:
     done = place.follow(script(page), PORT=str(free_port()))
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -232,7 +236,7 @@ def test_every_command_about_notebooks_works(tmp_path_factory: pytest.TempPathFa
     assert re.search(r"(?m)^(\$ )?kept$", done.stdout), done.stdout
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_every_command_about_images_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     page, port = "docs/hub.md", free_port()

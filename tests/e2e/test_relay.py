@@ -223,7 +223,7 @@ def test_a_relay_is_billed_for_the_time_at_its_tip(tmp_path: Path) -> None:
     assert {"syncing", "lagging", "unreachable"} <= lost(bill).keys()
 
 
-@pytest.mark.prove
+@pytest.mark.nightly  # tests/e2e/test_relay_life.py proves containers
 def test_so_is_one_in_a_container(tmp_path: Path) -> None:
     need_docker()
     bill, lived = told(tmp_path, LIFE, host=RelayInContainer, job=in_container)
@@ -254,7 +254,7 @@ def lost(bill: dict[str, Any]) -> dict[str, int]:
     return {part["cause"]: part["ms"] for part in line["lost"]}
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 def test_while_nobody_looks_nothing_is_billed(tmp_path: Path) -> None:
     """The adapter is killed and comes back: the relay ran on, and nobody saw that it served."""
     away_s = 8

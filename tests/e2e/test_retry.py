@@ -33,7 +33,6 @@ SCRIPT = (
 GOES_ON_WITHIN_MS = 15_000
 """On a machine that starts a first lease within some four seconds; else as many times longer."""
 
-pytestmark = pytest.mark.prove
 
 
 def _spec(image: str, lines: int, **policy: Any) -> JobSpec:
@@ -110,6 +109,7 @@ async def _kill_its_host(made: Story) -> tuple[str, float]:
     return name, time.monotonic()
 
 
+@pytest.mark.prove
 def test_a_killed_providers_job_goes_on_elsewhere_within_its_budget(tmp_path: Path) -> None:
     async def tell(made: Story) -> None:
         (first,) = made.started
@@ -164,6 +164,7 @@ async def _check_exposure(made: Story, first: str, second: str) -> None:
     assert books[second].book.leases[second].cap <= ceiling
 
 
+@pytest.mark.nightly
 def test_without_retry_a_killed_providers_job_ends(tmp_path: Path) -> None:
     async def tell(made: Story) -> None:
         killed, _ = await _kill_its_host(made)

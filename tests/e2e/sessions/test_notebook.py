@@ -21,7 +21,7 @@ from tests.e2e.support.behind_nat import BOX, HOME, at_home
 from tests.e2e.support.embedded import PATIENCE_S, World, story, tally, until_true
 from tests.e2e.support.sessions import chromium, entered, session
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(PATIENCE_S + 120)]
+pytestmark = pytest.mark.timeout(PATIENCE_S + 120)
 LARGE: Final = 100 << 20
 expect.set_options(timeout=60 * SECONDS)
 
@@ -60,6 +60,7 @@ async def run_cell(page: Page, code: str) -> str:
     return (await done.locator(".jp-OutputArea-output").inner_text()).strip()
 
 
+@pytest.mark.prove
 def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
     """At a provider behind NAT, where nothing can be dialled."""
 
@@ -128,6 +129,7 @@ def test_a_notebook_is_worked_in_and_taken_up_again(tmp_path: Path) -> None:
     at_home(tmp_path, tell, sessions=(NOTEBOOK,))
 
 
+@pytest.mark.nightly
 def test_a_notebook_that_nobody_works_in_ends_by_itself(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
         async with session(world, "notebook", "--idle", "1m") as (running, job), lab(world, job):

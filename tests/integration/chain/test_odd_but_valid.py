@@ -357,14 +357,6 @@ def test_both_readers_agree_on_whatever_the_ledger_takes() -> None:
     _check(7, 20)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "seed", [pytest.param(1, marks=pytest.mark.prove), pytest.param(2, marks=pytest.mark.nightly)]
-)
-def test_hundreds_of_odd_settlements(seed: int) -> None:
-    _check(seed, 150)
-
-
 @pytest.mark.nightly
 def test_five_thousand_odd_settlements() -> None:
     _check(3, 5_000)

@@ -18,7 +18,7 @@ from tests.integration.support.client import World, story
 from tests.unit.cli.test_prices import source
 from tests.unit.support.terminal import lines_of
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(800)]
 LISTINGS = [
     "offers search", "offers search price<1 --explain", "job list", "job show {job}",
     "job quote {file}", "job outputs {job}", "invoice {job}", "purse show", "channel list",

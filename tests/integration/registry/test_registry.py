@@ -379,7 +379,7 @@ def test_a_second_version_of_a_model_sends_what_changed(tmp_path: Path) -> None:
     story(tmp_path, tell, 100 * MIB)
 
 
-@pytest.mark.prove
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_second_version_of_a_model_of_a_gigabyte_sends_what_changed(tmp_path: Path) -> None:
     async def tell(world: World) -> None:
