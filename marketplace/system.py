@@ -82,9 +82,10 @@ def settled_memory() -> Generator[None]:
 
     A market's modules, offers and holdings are some hundred thousand objects; to look at all of
     them again for every few hundred new ones takes a tenth of a second each time, while everybody
-    waits. Nothing happens outside the main thread: there the process is somebody else's.
+    waits. Nothing happens outside the main thread, or where somebody has settled it already: there
+    the process is somebody else's.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or gc.get_freeze_count():
         yield
         return
     before = gc.get_threshold()

@@ -216,8 +216,16 @@ def _billed_ms(line: Line) -> int:
     ("live_restore", "dies_with_it", "reason"),
     [
         pytest.param(True, False, EndReason.COMPLETED, id="outlives it", marks=pytest.mark.prove),
-        pytest.param(False, False, EndReason.PROVIDER_FAULT, id="ended by its return", marks=pytest.mark.nightly),
-        pytest.param(True, True, EndReason.PROVIDER_FAULT, id="falls with it", marks=pytest.mark.nightly),
+        pytest.param(
+            False,
+            False,
+            EndReason.PROVIDER_FAULT,
+            id="ended by its return",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            True, True, EndReason.PROVIDER_FAULT, id="falls with it", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_docker_daemon_is_killed_under_a_lease(

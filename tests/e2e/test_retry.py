@@ -34,7 +34,6 @@ GOES_ON_WITHIN_MS = 15_000
 """On a machine that starts a first lease within some four seconds; else as many times longer."""
 
 
-
 def _spec(image: str, lines: int, **policy: Any) -> JobSpec:
     return JobSpec(
         name="retry",
