@@ -8,7 +8,7 @@ export CBOR_C_EXTENSION := 1
 # The tests start some hundred processes: each would compile all that it imports, which takes it seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test prove nightly compat install generator stacks docker packages lint types test-types style sdk wheel unit integration e2e gpu lock clean
+.PHONY: demo test prove nightly nightly-unit nightly-integration nightly-e2e nightly-alone compat install generator stacks docker packages lint types test-types style sdk wheel unit integration e2e gpu lock clean
 
 demo: .venv/product docker
 	.venv/bin/tally demo
@@ -141,18 +141,32 @@ e2e: install docker packages
 # as it is allowed to for what never comes: five are enough to know.
 SLOWEST := --durations 10 --durations-min 20 --maxfail 5
 
-# Three members of Ray keep two cores busy, and end when they do not get them for half a minute: frameworks' tests run
-# one at a time.
+# Some keep time; and three members of Ray keep two cores busy, and end when they do not get them for half a minute:
+# those that are marked `alone` run one at a time.
 prove: install docker packages generator stacks
 	$(UNIT) -m prove --timeout 1500 -rs $(SLOWEST)
 	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) tests/e2e --ignore tests/e2e/frameworks -n 3 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
-	$(PYTEST) tests/e2e/frameworks -m 'prove and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m 'prove and not alone and not gpu' --timeout 900 $(SLOWEST)
+	$(PYTEST) tests/e2e -m 'prove and alone and not gpu' --timeout 900 $(SLOWEST)
 	$(PYTEST) tests/browser -n 2 $(BY_FILE) -m 'prove and not gpu' --timeout 900 $(SLOWEST)
 
 # What is longer or rarer than CI's limit allows: the full counts of what `make prove` runs a tenth of.
-nightly: install docker packages stacks
-	$(PYTEST) tests -m 'nightly and not gpu' --timeout 10800 -rs $(SHOWN)  # one at a time: some of them keep time
+# By `make -k` all of it, whatever fails.
+nightly: nightly-unit nightly-integration nightly-e2e nightly-alone
+
+RARELY := nightly and not alone and not gpu
+
+nightly-unit: install docker packages stacks
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
+
+nightly-integration: install docker packages
+	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
+
+nightly-e2e: install docker packages
+	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
+
+nightly-alone: install docker packages stacks
+	$(PYTEST) tests -m 'nightly and alone and not gpu' --timeout 10800 -rs $(SHOWN) --durations 0
 
 # Today's adapter, payer and market with those of each version in tests/e2e/compat/versions.toml; part of `nightly`.
 compat: install packages

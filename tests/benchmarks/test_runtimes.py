@@ -53,6 +53,7 @@ def test_in_one_network_each_member_counts_what_all_send() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_what_each_way_costs_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     need_bubblewrap()

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import first_routed, first_start
 from tests.requires import need_bubblewrap, need_devnet
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(840)]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(840)]
 
 
 def test_a_new_consumer_starts_before_its_block_and_without_an_allowance_with_it() -> None:

@@ -232,7 +232,8 @@ def test_so_is_one_in_a_container(tmp_path: Path) -> None:
     assert {"syncing", "lagging", "unreachable"} <= lost(bill).keys()
 
 
-@pytest.mark.nightly  # eight minutes, and alone
+@pytest.mark.nightly
+@pytest.mark.alone  # eight minutes
 @pytest.mark.timeout(PATIENCE_S + 720)
 def test_each_change_costs_a_tick_at_most(tmp_path: Path) -> None:
     bill, lived = told(tmp_path, LONG)

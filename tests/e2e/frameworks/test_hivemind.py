@@ -105,6 +105,7 @@ async def check_bill(job: Job, lost: str) -> int:
     return sum(lost_ms(made, Cause.ASSEMBLING))
 
 
+@pytest.mark.alone
 @pytest.mark.prove
 @pytest.mark.timeout(400)
 def test_a_killed_peer_is_replaced_late_and_all_reach_the_target(tmp_path: Path) -> None:
@@ -117,6 +118,7 @@ def test_a_killed_peer_is_replaced_late_and_all_reach_the_target(tmp_path: Path)
     story(tmp_path, stack, 4, tell)
 
 
+@pytest.mark.alone
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_the_loss_of_a_peer_costs_less_than_a_third_more_steps(tmp_path: Path) -> None:

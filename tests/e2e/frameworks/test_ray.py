@@ -23,7 +23,7 @@ from tests.e2e.support.frameworks import (
 from tests.e2e.test_cluster import approved, bill, lost_ms
 from tests.requires import need_stack
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 BEGAN = re.compile(r"is rank 0 of (\d), from epoch (\d+)")
 DID = re.compile(r"epoch (\d+) of \d+: world (\d), accuracy (\S+)")
 

@@ -17,7 +17,7 @@ from tests.e2e.support.embedded import until_true
 from tests.e2e.support.frameworks import Shown, example, running, said, story, until_complete
 from tests.requires import need_stack
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(600)]
 MEMORY_MIB = 2048
 STREAMED = re.compile(
     r"streamed (\d+) MB on 3 members in \d+ s; (\d+) MB of it crossed the mesh; "

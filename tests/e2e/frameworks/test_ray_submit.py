@@ -28,7 +28,7 @@ from tests.e2e.support.frameworks import (
 )
 from tests.requires import need_stack
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(600)]
 WAITS: Final = """
 import os, time
 print("ready", flush=True)

@@ -11,7 +11,7 @@ from marketplace.client.sdk.market import Market
 from tests.e2e.support.frameworks import Shown, example, running, said, story, until_complete
 from tests.requires import need_stack
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 SEARCH = re.compile(
     r"^(\w+), seed \d+: -[\d.]+ of (\d+) trials on (\d) members, (\d+) failed", re.MULTILINE
 )

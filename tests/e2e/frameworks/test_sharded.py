@@ -25,7 +25,7 @@ from tests.e2e.support.frameworks import (
 )
 from tests.requires import need_stack
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
 
 MEMORY: Final = 800
 """As the example's: MiB, of which PyTorch itself takes 200 to 450."""

@@ -20,7 +20,7 @@ from tests.e2e.support.frameworks import (
 )
 from tests.requires import need_stack
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.alone, pytest.mark.timeout(600)]
 
 
 def test_torchrun_trains_over_the_mesh_and_goes_on_where_it_was_when_a_member_is_lost(

@@ -105,7 +105,11 @@ def agrees(meters: tuple[Meter, ...], started: int, finished: int) -> None:
 @pytest.mark.docker
 @pytest.mark.parametrize(
     "seconds",
-    [5, pytest.param(20, marks=pytest.mark.prove), pytest.param(60, marks=pytest.mark.nightly)],
+    [
+        5,
+        pytest.param(20, marks=pytest.mark.prove),
+        pytest.param(60, marks=[pytest.mark.nightly, pytest.mark.alone]),
+    ],
 )
 async def test_gpu_and_cores_agree_with_dockers_own_times(
     docker: DockerRuntime, nvml: Nvml, seconds: int

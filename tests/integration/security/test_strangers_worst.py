@@ -4,8 +4,8 @@ A market in a process of its own, adapters and payers with real sockets and sign
 and the stranger in a third, at another address. A receipt without its voucher after two ticks is a
 pause.
 
-With ``make nightly``, which runs one test at a time: three processes that keep time on two cores
-share them with no other test.
+With ``make nightly``, and alone there: three processes that keep time on two cores share them with
+no other test.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ async def leases(folder: Path, serving: str = "benchmarks.hub") -> AsyncGenerato
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 def test_leases_tick_on_while_a_stranger_does_its_worst_in_every_way(tmp_path: Path) -> None:
     async def run() -> None:
         async with leases(tmp_path) as rig:
@@ -75,6 +76,7 @@ def test_leases_tick_on_while_a_stranger_does_its_worst_in_every_way(tmp_path: P
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -> None:
     async def run() -> None:
         async with leases(tmp_path) as rig:
@@ -85,6 +87,7 @@ def test_leases_tick_on_whatever_a_stranger_sends_at_full_pace(tmp_path: Path) -
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 def test_without_the_limits_the_same_stranger_makes_leases_pause(tmp_path: Path) -> None:
     """So the tests above can fail: 16,000 names of leases in a frame, answered one by one."""
 
