@@ -2,7 +2,7 @@
 
 from marketplace.matching.engine import Matchmaker
 from marketplace.matching.explain import Losses
-from marketplace.matching.fairness import FairQueue, Quota, Started
+from marketplace.matching.fairness import FairQueue
 from marketplace.matching.locality import Image, Start, Stock
 from marketplace.matching.model import (
     Gang,
@@ -17,6 +17,7 @@ from marketplace.matching.model import (
 from marketplace.matching.preemption import Preemption, plan_preemption
 from marketplace.matching.reservations import Reservations, Room
 from marketplace.matching.scoring.usable import Weights
+from marketplace.matching.waiting import Quota, Started
 
 __all__ = [
     "FairQueue",

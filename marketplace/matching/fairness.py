@@ -17,114 +17,18 @@ whoever does not wait may have what is free all the same.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from marketplace.matching.engine import Matchmaker
 from marketplace.matching.model import WHOLE, Gang, NoMatch, Placement, Request
-from marketplace.matching.scoring.shapes import shape_key
+from marketplace.matching.waiting import Account, Kind, Quota, Started, Waiting, member_name
 
-PATIENCE_MS: Final = 600_000
-"""So long a gang waits before anybody stands back for it."""
 EVERY_MS: Final = 1_200_000
 BACK_MS: Final = 120_000
 """The last so much of every EVERY_MS is when they do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """What one consumer may hold at once, how much it counts for, and the highest priority it may
-    use.
-    """
-
-    max_gpu_milli: int | None = None
-    max_cpu_milli: int | None = None
-    weight: float = 1.0
-    max_priority: int = 0
-
-    def __post_init__(self) -> None:
-        if self.weight <= 0:
-            raise ValueError("a weight is above zero")
-
-
-Kind: TypeAlias = tuple[object, ...]
-"""Priority first, then what decides where a request may go."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A job in the queue, or all members of a *gang*, of which *request* is the first's; ``seq`` is
-    its age.
-    """
-
-    job: str
-    request: Request
-    submitted_ms: int
-    seq: int
-    priority: int
-    gang: Gang | None = None
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Who came first, the highest priority before."""
-        return -self.priority, self.submitted_ms, self.seq
-
-    def patient(self, now: int) -> bool:
-        """Whether it is a gang that has waited for long."""
-        return self.gang is not None and now - self.submitted_ms >= PATIENCE_MS
-
-    @property
-    def requests(self) -> tuple[Request, ...]:
-        """All that it asks for."""
-        return self.gang.members if self.gang is not None else (self.request,)
-
-    @property
-    def gpu_demand(self) -> int:
-        """Per-mille of devices, of all together."""
-        return sum(one.gpu_demand for one in self.requests)
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A job that a round placed, or a gang: a placement for each member, in their order. What each
-    is held as is in *names*.
-    """
-
-    job: str
-    placements: tuple[Placement, ...]
-    waited_ms: int
-    names: tuple[str, ...]
-
-    @property
-    def placement(self) -> Placement:
-        """A job's only one."""
-        return self.placements[0]
-
-
-@dataclass(slots=True)
-class Account:
-    """What one consumer holds and waits for: per kind of request a line, oldest first."""
-
-    quota: Quota
-    gpu_milli: int = 0
-    cpu_milli: int = 0
-    memory_mib: int = 0
-    running: int = 0
-    lines: dict[Kind, deque[Waiting]] = field(default_factory=dict[Kind, "deque[Waiting]"])
-
-
-def _kind(gang: Gang | None) -> Kind:
-    """What decides beside the first member's request where a gang may go."""
-    if gang is None:
-        return ()
-    return (gang.spread, gang.same_region, *Counter(gang.members).items())
-
-
-def member_name(gang: str, at: int) -> str:
-    """As what a gang's member holds its place once a round gave it one."""
-    return f"{gang}.{at}"
 
 
 _Head: TypeAlias = tuple[int, float, int, str, Kind]
@@ -187,32 +91,48 @@ class FairQueue:
         account = self._account(request.owner)
         self._seq += 1
         priority = min(request.priority, account.quota.max_priority)
-        # A line moves by its head: of jobs that differ in what they may cost one fits, another not.
-        cost = (request.budget, request.budget is not None and request.duration_ms, request.spent)
-        key = (
-            -priority,
-            *shape_key(request),
-            request.any_of,
-            request.gpu_count_max,
-            *cost,
-            _kind(gang),
-        )
-        waiting = Waiting(job, request, now, self._seq, priority, gang)
-        account.lines.setdefault(key, deque()).append(waiting)
-        self._waiting[job] = (request.owner, key)
-        if gang is not None:
-            self._gangs[job] = waiting
+        self._line_up(account, Waiting(job, request, now, self._seq, priority, gang))
+
+    def _line_up(self, account: Account, waiting: Waiting) -> None:
+        key = waiting.kind
+        line = account.lines.setdefault(key, deque())
+        line.append(waiting)
+        if len(line) > 1 and line[-2].seq > waiting.seq:
+            account.lines[key] = deque(sorted(line, key=lambda one: one.seq))
+        self._waiting[waiting.job] = (waiting.request.owner, key)
+        if waiting.gang is not None:
+            self._gangs[waiting.job] = waiting
 
     def cancel(self, job: str) -> None:
         """Take a job out of the line. KeyError when it does not wait."""
+        consumer, _ = self._waiting[job]
+        self._leave(job)
+        self._forget(consumer)
+
+    def _leave(self, job: str) -> Waiting:
         consumer, key = self._waiting.pop(job)
         self._gangs.pop(job, None)
-        account = self._accounts[consumer]
-        line = account.lines[key]
-        account.lines[key] = deque(w for w in line if w.job != job)
-        if not account.lines[key]:
-            del account.lines[key]
-        self._forget(consumer)
+        lines = self._accounts[consumer].lines
+        [gone] = [w for w in lines[key] if w.job == job]
+        lines[key] = deque(w for w in lines[key] if w.job != job)
+        if not lines[key]:
+            del lines[key]
+        return gone
+
+    def amend(self, job: str, request: Request) -> None:
+        """What a waiting job asks for, in words that mean something else by now; it keeps its age.
+        KeyError when it does not wait.
+        """
+        self._amend(job, request, None)
+
+    def amend_gang(self, name: str, gang: Gang) -> None:
+        """The same for a gang."""
+        self._amend(name, gang.members[0], gang)
+
+    def _amend(self, job: str, request: Request, gang: Gang | None) -> None:
+        consumer, _ = self._waiting[job]
+        waiting = self._leave(job)
+        self._line_up(self._accounts[consumer], replace(waiting, request=request, gang=gang))
 
     def _forget(self, consumer: str) -> None:
         account = self._accounts.get(consumer)

@@ -22,6 +22,7 @@ from marketplace.market.state import gangs
 from marketplace.market.state.image_places import ImagePlaces
 from marketplace.market.state.listings import Listed, Listings, as_host
 from marketplace.market.state.match import NOTHING, Begun, Match, Spent
+from marketplace.market.state.others import others
 from marketplace.market.state.starts import Starts
 from marketplace.matching import (
     FairQueue,
@@ -60,6 +61,8 @@ class Directory:
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
         self._gangs: dict[str, tuple[JobSpec, ...]] = {}  # members of those of the waiting that are
+        self._read = self._listings.changes  # up to here the waiting are understood
+        self._rooms: dict[str, gangs.Blocks] = {}  # the block that a waiting job's room is for
 
     # ---- supply ------------------------------------------------------------------------------
 
@@ -189,6 +192,7 @@ class Directory:
     def leave(self, job: str) -> None:
         """Take a job or a gang out of the queue, if it waits."""
         self._gangs.pop(job, None)
+        self._rooms.pop(job, None)
         if self._waiting.pop(job, None) is not None:
             self.queue.cancel(job)
 
@@ -202,6 +206,7 @@ class Directory:
 
     def round(self, now: int, lease_for: Callable[[], str]) -> list[Begun]:
         """Every waiting job and gang that fits now, fairest first; each is held."""
+        self._read_anew()
         begun: list[Begun] = []
         for started in self.queue.round(now):
             spec, account, avoid, spent = self._waiting.pop(started.job)
@@ -218,6 +223,21 @@ class Directory:
                 self._placed[lease] = name
             begun.append(Begun(started.job, bool(members), places))
         return begun
+
+    def _read_anew(self) -> None:
+        """A waiting job asks for what is listed: for models by the words that they have there, and
+        for no offer of a provider that it shuns. Who lists something changes what that is.
+        """
+        was, self._read = self._read, self._listings.changes
+        for name, (spec, account, avoid, spent) in self._waiting.items():
+            members = self._gangs.get(name, ())
+            if not self._read.concern(was, members or (spec,), avoid, spent):
+                continue
+            if members:
+                asked = gangs.asked(self._listings, members, account)
+                self.queue.amend_gang(name, gangs.wanted(members, asked))
+            else:
+                self.queue.amend(name, self.request(spec, account, avoid, spent))
 
     # ---- room for higher priorities -------------------------------------------------------------
 
@@ -278,6 +298,7 @@ class Directory:
                 plain = replace(plain, gpu_count=len(devices), gpu_count_max=None)
                 slots = tuple(sorted(index[uuid] for uuid in devices))
                 self.reservations.keep(job, plain, offer_id, slots, frozenset(victims))
+                self._rooms[job] = [(block, plain)]
                 return True
         return False
 
@@ -286,13 +307,14 @@ class Directory:
         room is gone.
         """
         waiting, placed = self._waiting.get(job), self.reservations.take(job, now)
+        of_block = self._rooms.pop(job, [])
         if placed is None:
             return None
         if waiting is None:
             self.matchmaker.release(placed)
             return None
         spec, account, *_ = waiting
-        match = self._listings.named(spec, self._listings.blocks(*waiting), placed)
+        match = self._listings.named(spec, of_block, placed)
         self.leave(job)
         self._hold(lease, _Held(match.offer.id, match.offer.provider, match.grant, account))
         self._count(lease, placed)
@@ -310,21 +332,7 @@ class Directory:
         self, spec: JobSpec, account: str, lease: Lease, now: int, limit: int = 3
     ) -> list[dict[str, Any]]:
         """The cheapest other offers that would do for the lease's block, and how they differ."""
-        blocks = dict(self._listings.blocks(spec, account, frozenset()))
-        plain = replace(blocks[lease.block], gpu_count_max=None)
-        if lease.gpus:
-            plain = replace(plain, gpu_count=len(lease.gpus))
-        found: list[dict[str, Any]] = []
-        for rate, offer_id in self._listings.cheapest(spec, lease):
-            if len(found) == limit:
-                break
-            if not self.matchmaker.fits_on(offer_id, plain, now):
-                continue
-            dearer = (rate - lease.rate_micro) * 100 // max(lease.rate_micro, 1)
-            why = f"{dearer} % dearer" if dearer > 0 else "fits less tightly"
-            provider = self._listings[offer_id].offer.provider
-            found.append({"offer": offer_id, "provider": provider, "rate_micro": rate, "why": why})
-        return found
+        return others(self._listings, self.matchmaker, spec, account, lease, now, limit)
 
     # ---- holding -----------------------------------------------------------------------------
 

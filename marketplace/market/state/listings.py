@@ -7,7 +7,7 @@ too: a placement is an offer and the grant on it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -47,6 +47,29 @@ class Listed:
     slots: tuple[Device, ...]
 
 
+@dataclass(frozen=True)
+class Changes:
+    """How often what jobs' words mean may have changed: those for *models*, and those for providers
+    of whom *offers* are listed.
+    """
+
+    offers: int = 0
+    models: int = 0
+
+    def concern(
+        self, was: Changes, specs: Sequence[JobSpec], avoid: Collection[str], spent: Spent
+    ) -> bool:
+        """Whether waiting *specs*, which shun the providers *avoid* and have *spent* at others, may
+        ask for something else since it *was* so.
+        """
+        if was.models != self.models:
+            needs = [block.gpu for one in specs for block in one.resources]
+            if any(need is not None and need.models for need in needs):
+                return True
+        shun = avoid or any(one.placement.not_providers for one in specs)
+        return was.offers != self.offers and bool(shun or spent.channels)
+
+
 class Listings:
     """One process's view of them; whoever changes it tells the matchmaker."""
 
@@ -55,6 +78,7 @@ class Listings:
         self._by_provider: dict[str, set[str]] = {}
         self._models_listed: dict[str, int] = {}  # devices by model
         self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
+        self.changes = Changes()
 
     def __contains__(self, offer_id: str) -> bool:
         return offer_id in self._offers
@@ -75,6 +99,7 @@ class Listings:
         self._offers[one.offer.id] = one
         self._by_provider.setdefault(one.offer.provider, set()).add(one.offer.id)
         self._count_models(one.slots, 1)
+        self.changes = replace(self.changes, offers=self.changes.offers + 1)
 
     def drop(self, offer_id: str) -> None:
         """It is listed no more."""
@@ -196,6 +221,7 @@ class Listings:
             count = self._models_listed.get(device.model, 0) + sign
             if count == max(sign, 0):
                 self._meant.clear()
+                self.changes = replace(self.changes, models=self.changes.models + 1)
             self._models_listed[device.model] = count
             if not count:
                 del self._models_listed[device.model]

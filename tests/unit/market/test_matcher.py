@@ -11,7 +11,7 @@ import pytest
 from marketplace.domain import canonical
 from marketplace.domain.isolation import Isolation
 from marketplace.domain.supply.offer import OfferState
-from marketplace.domain.work.parts import GpuNeed, Placement, Range, Resources
+from marketplace.domain.work.parts import Gang, GpuNeed, Placement, Policy, Range, Resources
 from marketplace.market.base.records import OfferRecord
 from marketplace.market.state import listings
 from marketplace.market.state.directory import Directory
@@ -103,3 +103,78 @@ def test_who_was_just_given_a_place_is_not_put_in_line_again_until_it_is_given_b
     market.release(lease, NOW)
     market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
     assert market.waiting("job_1")
+
+
+def begun(market: Directory) -> list[str]:
+    return [one.name for one in market.round(NOW, lambda: "lease_1")]
+
+
+def test_who_waits_for_a_model_that_nobody_lists_is_placed_once_somebody_does():
+    market = Directory()
+    market.set_offer(listed("one", "NVIDIA T4"))
+    market.wait("job_1", wants("H100"), "acc", frozenset(), NOW)
+    assert begun(market) == []
+    market.set_offer(listed("two", "NVIDIA H100 80GB"))
+    assert begun(market) == ["job_1"]
+
+
+def test_a_gang_that_waits_for_such_a_model_is_placed_as_well():
+    market = Directory()
+    members = replace(wants("H100"), gang=Gang(2)).members()
+    market.wait_gang("gang_1", members, "acc", NOW)
+    assert begun(market) == []
+    market.set_offer(listed("two", "NVIDIA H100 80GB", "NVIDIA H100 80GB"))
+    assert begun(market) == ["gang_1"]
+
+
+def test_who_waits_while_its_words_come_to_mean_more_is_placed_and_nobody_behind_it_is_stopped():
+    market = Directory()
+    market.set_offer(listed("one", "NVIDIA T4"))
+    [t4], [a10] = wants("T4").resources, wants("A10").resources
+    either = replace(wants(), resources=(a10, t4))
+    market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
+    market.wait("job_2", either, "acc", frozenset(), NOW)
+    assert begun(market) == ["job_1"]
+    market.set_offer(listed("two", "NVIDIA T4 16GB"))
+    market.release("lease_1", NOW)
+    assert begun(market) == ["job_2"]
+
+
+@pytest.mark.parametrize("how", ["it failed the job", "the job file says so"])
+def test_a_provider_that_a_job_shuns_gets_nothing_by_listing_anew_while_it_waits(how: str):
+    market, shunned = Directory(), listed("two", "NVIDIA T4")
+    job, avoid = wants(), frozenset({shunned.provider})
+    if how == "the job file says so":
+        job, avoid = (
+            replace(job, placement=Placement(not_providers=(shunned.provider,))),
+            frozenset(),
+        )
+    market.wait("job_1", job, "acc", avoid, NOW)
+    market.set_offer(shunned)
+    assert begun(market) == [] and market.waiting("job_1")
+    market.set_offer(listed("one", "NVIDIA T4"))
+    assert begun(market) == ["job_1"]
+
+
+def test_who_is_read_anew_keeps_its_place_in_the_line():
+    market = Directory()
+    market.wait("job_1", wants("H100"), "acc", frozenset(), NOW)
+    market.wait("job_2", wants(), "acc", frozenset(), NOW + 1)
+    market.set_offer(listed("two", "NVIDIA H100 80GB"))
+    assert begun(market) == ["job_1"]
+
+
+def test_the_room_that_was_made_for_a_job_is_taken_whatever_its_words_mean_by_then():
+    market = Directory()
+    [t4], [a10] = wants("T4").resources, wants("A10").resources
+    either = replace(wants(), resources=(a10, t4), policy=Policy(priority=9))
+    made = listed("one", "NVIDIA T4")
+    market.set_offer(made)
+    held = market.place(wants("T4"), "acc", frozenset(), NOW, "lease_1")
+    assert not isinstance(held, NoMatch)
+    market.wait("job_1", either, "acc", frozenset(), NOW)
+    assert market.keep_room("job_1", made.id, held.grant.gpus, 1, ["lease_1"])
+    market.set_offer(listed("two", "NVIDIA T4 16GB"))
+    market.release("lease_1", NOW)
+    taken = market.take_room("job_1", NOW, "lease_2")
+    assert taken is not None and (taken.block, taken.grant.gpus) == (1, held.grant.gpus)

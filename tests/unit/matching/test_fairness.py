@@ -10,7 +10,8 @@ import pytest
 from benchmarks.fairness import Trace, flood, fluid, orders, replay
 from benchmarks.timeshare import TimeShare, equal_split
 from marketplace.matching import FairQueue, Gang, Gpu, Host, Matchmaker, Quota, Request
-from marketplace.matching.fairness import BACK_MS, EVERY_MS, PATIENCE_MS
+from marketplace.matching.fairness import BACK_MS, EVERY_MS
+from marketplace.matching.waiting import PATIENCE_MS
 
 
 def queue(devices: int = 8, **quotas: Quota) -> FairQueue:
