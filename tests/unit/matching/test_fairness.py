@@ -4,6 +4,8 @@ be paused.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,21 @@ def test_the_dominant_resource_decides():
         fair.submit(f"b{at}", Request(1_000, 1_024, 1, owner="bob"), 0)
     fair.round(0)
     assert fair.share("ada") == pytest.approx(fair.share("bob"), abs=0.13)
+
+
+def test_who_is_amended_joins_a_line_by_its_age_and_may_leave_it():
+    fair, found = queue(2), work("ada")
+    lost = replace(found, gpu_models=frozenset({"nobody lists it"}))
+    for at, asked in enumerate((lost, found, lost, found)):
+        fair.submit(f"a{at}", asked, 0)
+    for name in ("a2", "a0"):
+        fair.amend(name, found)
+    assert started(fair) == ["a0", "a1"]
+    fair.amend("a2", lost)
+    fair.cancel("a2")
+    assert len(fair) == 1
+    with pytest.raises(KeyError):
+        fair.amend("a2", found)
 
 
 def test_a_weight_is_a_larger_share():
