@@ -17,9 +17,8 @@ whoever does not wait may have what is free all the same.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from marketplace.matching.engine import Matchmaker
@@ -93,46 +92,43 @@ class FairQueue:
         priority = min(request.priority, account.quota.max_priority)
         self._line_up(account, Waiting(job, request, now, self._seq, priority, gang))
 
-    def _line_up(self, account: Account, waiting: Waiting) -> None:
+    def _line_up(self, account: Account, waiting: Waiting) -> Kind:
         key = waiting.kind
-        line = account.lines.setdefault(key, deque())
-        line.append(waiting)
-        if len(line) > 1 and line[-2].seq > waiting.seq:
-            account.lines[key] = deque(sorted(line, key=lambda one: one.seq))
+        account.lines.setdefault(key, deque()).append(waiting)
         self._waiting[waiting.job] = (waiting.request.owner, key)
         if waiting.gang is not None:
             self._gangs[waiting.job] = waiting
+        return key
 
     def cancel(self, job: str) -> None:
         """Take a job out of the line. KeyError when it does not wait."""
-        consumer, _ = self._waiting[job]
-        self._leave(job)
-        self._forget(consumer)
-
-    def _leave(self, job: str) -> Waiting:
         consumer, key = self._waiting.pop(job)
         self._gangs.pop(job, None)
-        lines = self._accounts[consumer].lines
-        [gone] = [w for w in lines[key] if w.job == job]
-        lines[key] = deque(w for w in lines[key] if w.job != job)
-        if not lines[key]:
-            del lines[key]
-        return gone
+        account = self._accounts[consumer]
+        account.keep(key, lambda waiting: waiting.job != job)
+        self._forget(consumer)
 
-    def amend(self, job: str, request: Request) -> None:
-        """What a waiting job asks for, in words that mean something else by now; it keeps its age.
-        KeyError when it does not wait.
+    def amend(self, asked: Mapping[str, Request | Gang]) -> None:
+        """What waiting jobs and gangs ask for, in words that mean something else by now; they keep
+        their age. KeyError when one does not wait.
         """
-        self._amend(job, request, None)
+        lines: defaultdict[str, set[Kind]] = defaultdict(set)
+        for job in asked:
+            consumer, key = self._waiting[job]
+            lines[consumer].add(key)
+        for consumer, keys in lines.items():
+            self._amend(self._accounts[consumer], keys, asked)
 
-    def amend_gang(self, name: str, gang: Gang) -> None:
-        """The same for a gang."""
-        self._amend(name, gang.members[0], gang)
-
-    def _amend(self, job: str, request: Request, gang: Gang | None) -> None:
-        consumer, _ = self._waiting[job]
-        waiting = self._leave(job)
-        self._line_up(self._accounts[consumer], replace(waiting, request=request, gang=gang))
+    def _amend(
+        self, account: Account, keys: set[Kind], asked: Mapping[str, Request | Gang]
+    ) -> None:
+        were = [waiting for key in keys for waiting in account.lines[key]]
+        anew = [one for one in (w.asking(asked.get(w.job)) for w in were) if one is not None]
+        changed = {one.job for one in anew}
+        for key in keys if changed else ():
+            account.keep(key, lambda waiting: waiting.job not in changed)
+        for key in {self._line_up(account, waiting) for waiting in anew}:
+            account.lines[key] = deque(sorted(account.lines[key], key=lambda one: one.seq))
 
     def _forget(self, consumer: str) -> None:
         account = self._accounts.get(consumer)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from marketplace.matching.model import Gang, Placement, Request
@@ -45,6 +46,14 @@ class Waiting:
     seq: int
     priority: int
     gang: Gang | None = None
+
+    def asking(self, asked: Request | Gang | None) -> Waiting | None:
+        """It as it waits for what is *asked*; None where that is nothing new."""
+        if asked is None or asked in (self.gang, self.request):
+            return None
+        if isinstance(asked, Gang):
+            return replace(self, request=asked.members[0], gang=asked)
+        return replace(self, request=asked)
 
     @property
     def kind(self) -> Kind:
@@ -104,6 +113,12 @@ class Account:
     memory_mib: int = 0
     running: int = 0
     lines: dict[Kind, deque[Waiting]] = field(default_factory=dict[Kind, "deque[Waiting]"])
+
+    def keep(self, key: Kind, stays: Callable[[Waiting], bool]) -> None:
+        """Of a line those alone, in their order."""
+        left = deque(filter(stays, self.lines.pop(key)))
+        if left:
+            self.lines[key] = left
 
 
 def _kind(gang: Gang | None) -> Kind:

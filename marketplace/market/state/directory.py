@@ -24,8 +24,10 @@ from marketplace.market.state.listings import Listed, Listings, as_host
 from marketplace.market.state.match import NOTHING, Begun, Match, Spent
 from marketplace.market.state.others import others
 from marketplace.market.state.starts import Starts
+from marketplace.market.state.understood import Understood
 from marketplace.matching import (
     FairQueue,
+    Gang,
     Matchmaker,
     NoMatch,
     Placement,
@@ -61,7 +63,7 @@ class Directory:
         self._placed: dict[str, str] = {}  # lease → its name among the fair queue's holdings
         self._waiting: dict[str, tuple[JobSpec, str, frozenset[str], Spent]] = {}
         self._gangs: dict[str, tuple[JobSpec, ...]] = {}  # members of those of the waiting that are
-        self._read = self._listings.changes  # up to here the waiting are understood
+        self._understood = Understood(self._listings)
         self._rooms: dict[str, gangs.Blocks] = {}  # the block that a waiting job's room is for
 
     # ---- supply ------------------------------------------------------------------------------
@@ -180,6 +182,7 @@ class Directory:
         if job not in self._waiting and not self.queue.runs(job):
             self.queue.submit(job, self.request(spec, account, avoid, spent), now)
             self._waiting[job] = (spec, account, avoid, spent)
+            self._understood.hear((spec,))
 
     def wait_gang(self, gang: str, members: Sequence[JobSpec], account: str, now: int) -> None:
         """The same for all *members* of a gang as one, by its name; they hold nothing."""
@@ -188,6 +191,7 @@ class Directory:
             self.queue.submit_gang(gang, gangs.wanted(members, asked), now)
             self._waiting[gang] = (members[0], account, frozenset(), NOTHING)
             self._gangs[gang] = tuple(members)
+            self._understood.hear(members)
 
     def leave(self, job: str) -> None:
         """Take a job or a gang out of the queue, if it waits."""
@@ -226,18 +230,19 @@ class Directory:
 
     def _read_anew(self) -> None:
         """A waiting job asks for what is listed: for models by the words that they have there, and
-        for no offer of a provider that it shuns. Who lists something changes what that is.
+        for no offer of a provider that it shuns.
         """
-        was, self._read = self._read, self._listings.changes
-        for name, (spec, account, avoid, spent) in self._waiting.items():
-            members = self._gangs.get(name, ())
-            if not self._read.concern(was, members or (spec,), avoid, spent):
-                continue
-            if members:
-                asked = gangs.asked(self._listings, members, account)
-                self.queue.amend_gang(name, gangs.wanted(members, asked))
+        anew: dict[str, Request | Gang] = {}
+        for name in self._understood.misread(
+            (name, (self._gangs.get(name, (spec,)), avoid, spent))
+            for name, (spec, _, avoid, spent) in self._waiting.items()
+        ):
+            spec, account, avoid, spent = self._waiting[name]
+            if members := self._gangs.get(name):
+                anew[name] = gangs.wanted(members, gangs.asked(self._listings, members, account))
             else:
-                self.queue.amend(name, self.request(spec, account, avoid, spent))
+                anew[name] = self.request(spec, account, avoid, spent)
+        self.queue.amend(anew)
 
     # ---- room for higher priorities -------------------------------------------------------------
 

@@ -7,7 +7,7 @@ too: a placement is an offer and the grant on it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
@@ -47,29 +47,6 @@ class Listed:
     slots: tuple[Device, ...]
 
 
-@dataclass(frozen=True)
-class Changes:
-    """How often what jobs' words mean may have changed: those for *models*, and those for providers
-    of whom *offers* are listed.
-    """
-
-    offers: int = 0
-    models: int = 0
-
-    def concern(
-        self, was: Changes, specs: Sequence[JobSpec], avoid: Collection[str], spent: Spent
-    ) -> bool:
-        """Whether waiting *specs*, which shun the providers *avoid* and have *spent* at others, may
-        ask for something else since it *was* so.
-        """
-        if was.models != self.models:
-            needs = [block.gpu for one in specs for block in one.resources]
-            if any(need is not None and need.models for need in needs):
-                return True
-        shun = avoid or any(one.placement.not_providers for one in specs)
-        return was.offers != self.offers and bool(shun or spent.channels)
-
-
 class Listings:
     """One process's view of them; whoever changes it tells the matchmaker."""
 
@@ -78,7 +55,7 @@ class Listings:
         self._by_provider: dict[str, set[str]] = {}
         self._models_listed: dict[str, int] = {}  # devices by model
         self._meant: dict[tuple[str, ...], frozenset[str]] = {}  # a job's words → listed models
-        self.changes = Changes()
+        self.changes = 0  # how often one was put or dropped
 
     def __contains__(self, offer_id: str) -> bool:
         return offer_id in self._offers
@@ -99,13 +76,14 @@ class Listings:
         self._offers[one.offer.id] = one
         self._by_provider.setdefault(one.offer.provider, set()).add(one.offer.id)
         self._count_models(one.slots, 1)
-        self.changes = replace(self.changes, offers=self.changes.offers + 1)
+        self.changes += 1
 
     def drop(self, offer_id: str) -> None:
         """It is listed no more."""
         gone = self._offers.pop(offer_id)
         self._by_provider[gone.offer.provider].discard(offer_id)
         self._count_models(gone.slots, -1)
+        self.changes += 1
 
     def cheapest(self, spec: JobSpec, lease: Lease, most: int = 50) -> list[tuple[int, str]]:
         """(rate, offer) of up to *most* other offers that have such a device at all."""
@@ -179,7 +157,7 @@ class Listings:
             gpu_count=max(gpu.count.least, 1) if gpu else 0,
             gpu_count_max=_most(gpu.count.least, gpu.count.most, gpu.share) if gpu else None,
             gpu_milli=gpu.share if gpu else WHOLE,
-            gpu_models=self._models(gpu.models) if gpu else frozenset(),
+            gpu_models=self.meaning(gpu.models) if gpu else frozenset(),
             vram_mib=gpu.vram.least if gpu else 0,
             vram_max_mib=gpu.vram.most if gpu and gpu.vram.most < UNLIMITED else None,
             regions=frozenset(place.regions),
@@ -202,7 +180,8 @@ class Listings:
             wait_rate=price.wait_rate,
         )
 
-    def _models(self, asked: tuple[str, ...]) -> frozenset[str]:
+    def meaning(self, asked: tuple[str, ...]) -> frozenset[str]:
+        """The listed models that a job's words for one mean; one that is nowhere if none."""
         if not asked:
             return frozenset()
         meant = self._meant.get(asked)
@@ -221,7 +200,6 @@ class Listings:
             count = self._models_listed.get(device.model, 0) + sign
             if count == max(sign, 0):
                 self._meant.clear()
-                self.changes = replace(self.changes, models=self.changes.models + 1)
             self._models_listed[device.model] = count
             if not count:
                 del self._models_listed[device.model]

@@ -60,14 +60,14 @@ def test_who_is_amended_joins_a_line_by_its_age_and_may_leave_it():
     lost = replace(found, gpu_models=frozenset({"nobody lists it"}))
     for at, asked in enumerate((lost, found, lost, found)):
         fair.submit(f"a{at}", asked, 0)
-    for name in ("a2", "a0"):
-        fair.amend(name, found)
+    fair.amend({"a2": found, "a1": found})  # of a1 that is nothing new
+    fair.amend({"a0": found})
     assert started(fair) == ["a0", "a1"]
-    fair.amend("a2", lost)
+    fair.amend({"a2": lost, "a3": lost})
     fair.cancel("a2")
-    assert len(fair) == 1
+    assert len(fair) == 1 and started(fair) == []
     with pytest.raises(KeyError):
-        fair.amend("a2", found)
+        fair.amend({"a2": found})
 
 
 def test_a_weight_is_a_larger_share():
