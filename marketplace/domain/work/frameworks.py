@@ -72,7 +72,7 @@ tries=0
 # heard is lost after some 25 s.
 : ${RAY_agent_register_timeout_ms:=120000} ${RAY_health_check_timeout_ms:=5000}
 : ${RAY_health_check_failure_threshold:=3}
-# What does not fit into that goes to the disk: /tmp, where Ray would put it, is the member's memory.
+# What does not fit into that goes to the disk: /tmp, Ray's own place, is memory of the member's.
 : ${RAY_object_spilling_directory:=/workspace/.ray-spilled}
 export RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES RAY_agent_register_timeout_ms
 export RAY_health_check_timeout_ms RAY_health_check_failure_threshold RAY_object_spilling_directory

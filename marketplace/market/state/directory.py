@@ -214,7 +214,7 @@ class Directory:
         begun: list[Begun] = []
         for started in self.queue.round(now):
             spec, account, avoid, spent = self._waiting.pop(started.job)
-            members = self._gangs.pop(started.job, ())
+            members, _ = self._gangs.pop(started.job, ()), self._rooms.pop(started.job, None)
             if members:
                 asked = gangs.asked(self._listings, members, account)
                 found = gangs.named(self._listings, members, asked, started.placements)

@@ -5,7 +5,7 @@ providers by their offers. Who lists something changes it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from marketplace.domain.work.job import JobSpec
 from marketplace.market.state.listings import Listings
@@ -16,6 +16,8 @@ Waits: TypeAlias = tuple[Sequence[JobSpec], frozenset[str], Spent]
 spent at others.
 """
 _Words: TypeAlias = tuple[str, ...]
+_MORE_THAN_ONE: Final = frozenset[str]()
+"""Two who wait with the same words took them for different models: they mean neither for sure."""
 
 
 class Understood:
@@ -29,7 +31,9 @@ class Understood:
     def hear(self, specs: Sequence[JobSpec]) -> None:
         """They wait from now on."""
         for words in _models(specs):
-            self._meant.setdefault(words, self._listings.meaning(words))
+            now = self._listings.meaning(words)
+            if self._meant.setdefault(words, now) != now:
+                self._meant[words] = _MORE_THAN_ONE
 
     def misread(self, waiting: Iterable[tuple[str, Waits]]) -> list[str]:
         """Whose words may mean something else by now; from here on they are understood."""

@@ -156,6 +156,18 @@ def test_a_provider_that_a_job_shuns_gets_nothing_by_listing_anew_while_it_waits
     assert begun(market) == ["job_1"]
 
 
+def test_who_began_to_wait_while_more_was_listed_is_read_anew_once_that_went():
+    market, more = Directory(), ("two", "NVIDIA T4 16GB")
+    market.set_offer(listed("one", "NVIDIA T4"))
+    market.wait("job_1", wants("T4"), "acc", frozenset(), NOW)
+    market.leave("job_1")
+    market.set_offer(listed(*more))
+    either = replace(wants(), resources=(*wants("A10").resources, *wants("T4").resources))
+    market.wait("job_2", either, "acc", frozenset(), NOW)
+    market.set_offer(listed(*more, state=OfferState.WITHDRAWN))
+    assert begun(market) == ["job_2"]
+
+
 def test_who_is_read_anew_keeps_its_place_in_the_line():
     market = Directory()
     market.wait("job_1", wants("H100"), "acc", frozenset(), NOW)
