@@ -12,13 +12,13 @@ from adapter.host.clock import Clock
 from adapter.journal.journal import Journal
 from adapter.mesh.host import Placed
 from adapter.metering.meter import Subject
-from adapter.runtime.stores.rclone import Source
 from marketplace.domain.metering.reading import Reading
 from marketplace.domain.protocol import wire
 from marketplace.domain.supply.hardware import HostHardware
 from marketplace.domain.work.mesh import Heard, MeshPeer
 from marketplace.domain.work.mesh_net import Seat
 from marketplace.domain.work.mesh_relay import RelayPass
+from marketplace.rclone import Source
 
 
 class Meters(Protocol):

@@ -23,12 +23,12 @@ from adapter.core.workload import Handle, Runtime
 from adapter.daemon.ports import Stores as Mounts
 from adapter.runtime.calls import in_thread
 from adapter.runtime.stores.mounts import StoreFault
-from adapter.runtime.stores.rclone import Source, StoreRefused, of_consumer, of_market
 from adapter.runtime.workspace import owner_ids
 from marketplace.domain.errors import Fault
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster_store import Store, StorePass
 from marketplace.domain.work.workload import DEFAULT_USER
+from marketplace.rclone import Source, StoreRefused, of_consumer, of_market
 
 DEADLINE_S: Final = 60.0
 GIVEN_S: Final = 10.0

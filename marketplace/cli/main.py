@@ -43,6 +43,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         "commands.service", "Replicas of a job behind one address, kept running.", "client"
     ),
     "shell": Entry("commands.shell", "A terminal on a rented device.", "client"),
+    "store": Entry("commands.store", "What clusters left in the market's stores.", "client"),
     "volume": Entry("commands.volume", "What lies on a volume: out of it, into it.", "client"),
     "image": Entry("commands.image", "Your images in the market's registry.", "client"),
     "invoice": Entry("commands.invoice", "Recompute a job's bill from its receipts.", "client"),

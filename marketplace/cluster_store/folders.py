@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -16,14 +18,17 @@ from wsgidav.dav_provider import DAVNonCollection
 from wsgidav.fs_dav_provider import FileResource, FilesystemProvider, FolderResource
 from wsgidav.util import join_uri
 
-from marketplace.cluster_store.gate import HIDDEN
+from marketplace.cluster_store.gate import HIDDEN, Held
 
 INCOMING: Final = f"{HIDDEN}incoming"
+GOING: Final = f"{HIDDEN}going-"
 SPARE: Final = 1 << 30
 """Of the disk so much stays free, bytes."""
 MOST_ENTRIES: Final = 10_000
 """Files and folders of one store."""
 LOOK_S: Final = 10.0
+HELD_S: Final = 60.0
+"""How much a store holds is looked at no more often, for who asks and writes nothing."""
 FULL: Final = 507
 _BAD: Final = 400
 
@@ -50,6 +55,35 @@ class Room:
             if shutil.disk_usage(self._root).free - size < self._spare:
                 raise DAVError(FULL, "STORE_FULL: this market's disk is")
 
+    def has(self, store: str) -> bool:
+        """Whether it is there."""
+        return (self._root / store).is_dir()
+
+    def holds(self, store: str) -> Held | None:
+        """How much is in it, as of at most :data:`HELD_S` ago; None: it is not there."""
+        try:
+            used_s = int((self._root / store).stat().st_mtime)
+        except FileNotFoundError:
+            return None
+        with self._lock:
+            at, size, count = self._used.get(store, (0.0, 0, 0))
+            if not at or time.monotonic() - at > HELD_S:
+                size, count = self._look(store)
+                self._used[store] = (time.monotonic(), size, count)
+        return Held(size, count, used_s)
+
+    def remove(self, store: str) -> bool:
+        """It goes, with all that is in it; False: it is not there."""
+        going = Path(tempfile.mkdtemp(prefix=GOING, dir=self._root))
+        try:
+            (self._root / store).rename(going / store)
+        except FileNotFoundError:
+            return False
+        finally:
+            self.looked_at(store)
+            shutil.rmtree(going)
+        return True
+
     def looked_at(self, store: str) -> None:
         """Something went: it is looked at again."""
         with self._lock:
@@ -59,12 +93,13 @@ class Room:
         size = count = 0
         folders = [self._root / store]
         while folders:
-            with os.scandir(folders.pop()) as found:
+            with suppress(FileNotFoundError), os.scandir(folders.pop()) as found:
                 for entry in found:
-                    count += 1
-                    size += entry.stat(follow_symlinks=False).st_size
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(Path(entry.path))
+                    with suppress(FileNotFoundError):  # it went meanwhile
+                        size += entry.stat(follow_symlinks=False).st_size
+                        count += 1
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(Path(entry.path))
         return size, count
 
 
@@ -183,7 +218,8 @@ class Stores(FilesystemProvider):
         self.room = room
         self._root = root
         self._drafts = root / INCOMING
-        shutil.rmtree(self._drafts, ignore_errors=True)  # of a run before
+        for left in (self._drafts, *root.glob(f"{GOING}*")):  # by a run before
+            shutil.rmtree(left, ignore_errors=True)
         self._drafts.mkdir(parents=True, mode=0o700)
         self._number = 0
         self._lock = threading.Lock()

@@ -1,8 +1,10 @@
 """Who reaches which store, request by request.
 
-A token names its store and its lease, and only market and server can make one. It opens nothing
-unless the market said lately that the lease lives: so a member that was lost cannot write beside
-its replacement, and where the market is not heard nobody can.
+A token names its store and whom it lets in, and only market and server can make one. A lease's
+opens nothing unless the market said lately that the lease lives: so a member that was lost cannot
+write beside its replacement, and where the market is not heard none can. An owner's is over by
+itself; it makes no store, and removes none. What is asked of a store as a whole, how much it holds
+and that it goes, the market alone asks.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from marketplace.domain.work.cluster_store import opened
+from marketplace.domain.work.cluster_store import Leave
 
 HEARD_S: Final = 30.0
 """For so long after the market's last word its leases are taken to live."""
@@ -47,38 +50,97 @@ class Living:
     def store_of(self, lease: str) -> str | None:
         """Its store; None for one that does not live. :class:`Unheard`."""
         with self._lock:
-            if self._heard is None or self._clock() - self._heard > HEARD_S:
-                raise Unheard
+            self._want_heard()
             return self._stores.get(lease)
+
+    def uses(self, store: str) -> bool:
+        """Whether a lease that lives does. :class:`Unheard`."""
+        with self._lock:
+            self._want_heard()
+            return store in self._stores.values()
+
+    def _want_heard(self) -> None:
+        if self._heard is None or self._clock() - self._heard > HEARD_S:
+            raise Unheard
 
 
 class Unheard(Exception):
     """The market was not heard for too long."""
 
 
-class Gate:
-    """Before *app*, which serves all stores below ``/``."""
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How much is in a store; *entries*: files and folders; *used_s*: when it was used last, since
+    1970.
+    """
 
-    def __init__(self, app: App, secret: bytes, living: Living) -> None:
+    bytes: int
+    entries: int
+    used_s: int
+
+
+class Shelf(Protocol):
+    """What is asked of a store as a whole; :mod:`.folders` has it."""
+
+    def has(self, store: str) -> bool:
+        """Whether it is there."""
+        ...
+
+    def holds(self, store: str) -> Held | None:
+        """How much is in it; None: it is not there."""
+        ...
+
+    def remove(self, store: str) -> bool:
+        """It goes, with all that is in it; False: it is not there."""
+        ...
+
+
+class Gate:
+    """Before *app*, which serves all stores below ``/``; *shelf*: has them as a whole."""
+
+    def __init__(
+        self, app: App, shelf: Shelf, secret: bytes, living: Living,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._app = app
+        self._shelf = shelf
         self._secret = secret
         self._living = living
+        self._now_s = now_s
         self._lock = threading.Lock()
         self._failed: dict[str, float] = {}
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
-        refused = self._refused(environ) or self._spared(environ)
+        kind, _, said = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
+        leave = Leave.opened(self._secret, said.strip()) if kind == "Bearer" else None
+        try:
+            refused = self._refused(leave, environ)
+            if refused is None and leave is not None and leave.kind == "market":
+                return self._whole(leave.store, environ["REQUEST_METHOD"], start_response)
+        except Unheard:
+            refused = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
+        refused = refused or self._spared(environ)
         if refused is None:
             return self._app(environ, self._noting(environ, start_response))
         status, code, why = refused
-        body = json.dumps({"code": code, "message": why}).encode()
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        if status.startswith("401"):
-            headers.append(("WWW-Authenticate", "Bearer"))
-        # What it sends is not read: the next request would begin within it.
-        start_response(status, [*headers, ("Connection", "close")])
-        return [body]
+        return _answer(start_response, status, {"code": code, "message": why}, over=True)
+
+    def _whole(self, store: str, method: str, start_response: StartResponse) -> Iterable[bytes]:
+        """The market asks how much is in it, or has it removed."""
+        said: dict[str, object] | None
+        if method == "DELETE" and self._living.uses(store):
+            why = {"code": "STORE_IN_USE", "message": "a lease that lives uses it"}
+            return _answer(start_response, "409 Conflict", why)
+        if method == "DELETE":
+            said = {"removed": True} if self._shelf.remove(store) else None
+        else:
+            held = self._shelf.holds(store)
+            said = None if held is None else asdict(held)
+        if said is None:
+            why = {"code": "STORE_GONE", "message": "there is no such store"}
+            return _answer(start_response, "404 Not Found", why)
+        return _answer(start_response, "200 OK", said)
 
     def _noting(self, environ: Environ, start_response: StartResponse) -> StartResponse:
         """Which files could not be written."""
@@ -107,24 +169,24 @@ class Gate:
             return None
         return "409 Conflict", "STORE_KEPT", "its last write failed: what was there before stays"
 
-    def _refused(self, environ: Environ) -> tuple[str, str, str] | None:
-        kind, _, said = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
-        known = opened(self._secret, said.strip()) if kind == "Bearer" else None
-        if known is None:
+    def _refused(self, leave: Leave | None, environ: Environ) -> tuple[str, str, str] | None:
+        if leave is None:
             return "401 Unauthorized", "STORE_TOKEN", "no token of this market's"
-        store, lease = known
-        try:
-            lives = self._living.store_of(lease) == store
-        except Unheard:
-            return "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
-        if not lives:
-            return "403 Forbidden", "STORE_LEASE_OVER", f"{lease} does not live"
-        method = environ["REQUEST_METHOD"]
+        store, method = leave.store, environ["REQUEST_METHOD"]
+        if leave.kind == "member":
+            if self._living.store_of(leave.lease) != store:
+                return "403 Forbidden", "STORE_LEASE_OVER", f"{leave.lease} does not live"
+        elif leave.until_s <= self._now_s():
+            return "403 Forbidden", "STORE_PASS_OVER", "its time is over: ask for another"
+        path = environ.get("PATH_INFO", "")
+        if leave.kind == "market":
+            if method not in ("GET", "DELETE") or path.strip("/") != store:
+                return "403 Forbidden", "STORE_PATH", "the token is of a store as a whole"
+            return None
         if method not in METHODS:
             return "405 Method Not Allowed", "STORE_METHOD", f"{method} is not served"
         if method == "PROPFIND" and environ.get("HTTP_DEPTH", "infinity") not in ("0", "1"):
             return "403 Forbidden", "STORE_METHOD", "a listing is of one folder"
-        path = environ.get("PATH_INFO", "")
         if not _within(path, store) or (method == "DELETE" and path.strip("/") == store):
             return "403 Forbidden", "STORE_PATH", "the token is of another folder"
         if method == "MOVE":
@@ -132,8 +194,23 @@ class Gate:
             if path.strip("/") == store or not _within(unquote(to), store):
                 return "403 Forbidden", "STORE_PATH", "the token is of another folder"
             environ["HTTP_DESTINATION"] = to  # whatever host stands before this server
+        if leave.kind == "owner" and not self._shelf.has(store):
+            return "404 Not Found", "STORE_GONE", "it was removed, or no cluster wrote to it yet"
         environ["tally.store"] = store
         return None
+
+
+def _answer(
+    start_response: StartResponse, status: str, said: Mapping[str, object], over: bool = False
+) -> Iterable[bytes]:
+    body = json.dumps(said).encode()
+    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    if status.startswith("401"):
+        headers.append(("WWW-Authenticate", "Bearer"))
+    if over:  # what it sends is not read: the next request would begin within it
+        headers.append(("Connection", "close"))
+    start_response(status, headers)
+    return [body]
 
 
 def _within(path: str, store: str) -> bool:

@@ -31,9 +31,10 @@ SWEEP_S: Final = 3600.0
 def app_of(root: Path, most: int, secret: bytes, living: Living) -> Any:
     """What serves all stores below *root*, with *most* bytes in each."""
     logging.getLogger("wsgidav").setLevel(logging.ERROR)
+    room = Room(root, most)
     dav = WsgiDAVApp(
         {
-            "provider_mapping": {"/": Stores(root, Room(root, most))},
+            "provider_mapping": {"/": Stores(root, room)},
             "simple_dc": {"user_mapping": {"*": True}},  # the gate asks
             "http_authenticator": {"accept_basic": True, "accept_digest": False,
                                    "default_to_digest": False},
@@ -53,7 +54,7 @@ def app_of(root: Path, most: int, secret: bytes, living: Living) -> Any:
         environ.pop("HTTP_AUTHORIZATION", None)
         return dav(environ, start_response)
 
-    return Gate(served, secret, living)
+    return Gate(served, room, secret, living)
 
 
 def sweep(root: Path, keep_s: float, now: float) -> list[str]:

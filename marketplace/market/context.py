@@ -15,7 +15,16 @@ from marketplace.domain.work.cluster_store import StorePlace
 from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.market.base.bus import Bus
 from marketplace.market.base.errors import Offline
-from marketplace.market.base.ports import Clock, Ids, Ledger, OwnRegistry, Payers, Providers, Store
+from marketplace.market.base.ports import (
+    Clock,
+    Ids,
+    Ledger,
+    OwnRegistry,
+    OwnStores,
+    Payers,
+    Providers,
+    Store,
+)
 from marketplace.market.base.records import Audit, Event, Gang, Job, Lease, ReceiptRecord
 from marketplace.market.base.routing import Router
 from marketplace.market.base.settings import Settings
@@ -97,6 +106,7 @@ class Market:
     relays: set[str] = field(default_factory=set[str])  # leases of relays, to be looked at here
     mesh_relay: RelayPlace | None = None  # none: members reach each other by themselves
     stores: StorePlace | None = None  # none: this market keeps none of its own
+    own_stores: OwnStores | None = None  # who serves them; none where *stores* is none
     own_registry: OwnRegistry | None = None  # none: it keeps no images
     asked_manifests: dict[str, int] = field(default_factory=dict[str, int])  # digest: when
     popular: tuple[int, Any] = (0, None)  # when it was worked out, and what (``upkeep.popular``)

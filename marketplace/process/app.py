@@ -26,6 +26,7 @@ from marketplace.api.routes import (
     routing,
     services,
     spend,
+    stores,
 )
 from marketplace.api.schemas import document
 from marketplace.domain.protocol.codec import MAX_FRAME
@@ -66,7 +67,7 @@ def build(parts: Parts, origins: tuple[str, ...] = ()) -> FastAPI:
     for router in (
         public.router, account.router, spend.router, jobs.router, jobfiles.router, leases.router,
         gangs.router, clusters.router, images.router, ports.names, ports.router,
-        services.router, channels.router, routing.router,
+        services.router, stores.router, channels.router, routing.router,
     ):  # fmt: skip
         app.include_router(router, dependencies=[Depends(known_names)])
     app.include_router(port_paths.router)

@@ -12,6 +12,7 @@ from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.market.context import Market
 from marketplace.market.leases.stores import InUse
 from marketplace.mesh_relay.process import relaying
+from marketplace.process.own_stores import HttpStores
 
 
 @asynccontextmanager
@@ -25,5 +26,5 @@ async def besides(
             await stack.enter_async_context(relaying(relay))
         if shelves is not None:
             place = await stack.enter_async_context(shelving(shelves, InUse(market).look))
-            market.stores = place
+            market.stores, market.own_stores = place, HttpStores(place)
         yield

@@ -28,13 +28,14 @@ from sqlalchemy import column as named
 from sqlalchemy import values as listed
 from sqlalchemy.dialects import postgresql, sqlite
 
-from marketplace.market.base.records import ClusterWord, Record, VoucherRecord
+from marketplace.market.base.records import ClusterWord, KeptStore, Record, VoucherRecord
 from marketplace.store.tables import ROWS
 
 R = TypeVar("R", bound=Record)
 GREATEST: Final[dict[type[Record], str]] = {
     VoucherRecord: "cumulative",
     ClusterWord: "number",
+    KeptStore: "used_ms",
 }
 """Records that only ever grow, and by which field."""
 _COMPARE: Final = {"lt": "__lt__", "le": "__le__", "gt": "__gt__", "ge": "__ge__", "ne": "__ne__"}

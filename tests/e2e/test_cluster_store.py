@@ -1,10 +1,12 @@
 """What a cluster's members leave in their store outlives them: one whose provider dies is replaced by
 one that reads it, and what its old program still writes is refused; a later cluster of the same
-purse goes on from it, and nobody else finds it. By a job file, of real adapters.
+purse goes on from it, and nobody else finds it. Its owner reads and writes it by ``tally store``,
+and removes it. By a job file, of real adapters.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Final
@@ -17,10 +19,10 @@ from adapter.runtime.stores.mounts import place_of
 from marketplace.client.sdk.market import Job, Market
 from marketplace.domain.money.keep import AT_ONCE
 from tests.e2e.support.clusters import SOON_S, Processes, Watched, shown, ticked, world
-from tests.e2e.support.embedded import PURSE, until_true
+from tests.e2e.support.embedded import PURSE, tally, until_true
 from tests.requires import need_bubblewrap, need_devnet, need_stores
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(240)]
 WORK: Final = """
 import os, sys, time
 store, own = os.environ["TALLY_STORE"], "m" + os.environ["TALLY_MEMBER"]
@@ -132,6 +134,7 @@ async def told(made: Processes, market: Market, folder: Path) -> None:
     await second.until_said("running")
     assert min([await began(job) for job in second.gang.members]) >= max(newest)
 
+    await handled(made, max(newest))
     async with Market(
         made.market_url, wallet=await made.consumer(PURSE, "other"), chain_url=made.chain_url,
         keep=AT_ONCE,
@@ -153,6 +156,47 @@ async def told(made: Processes, market: Market, folder: Path) -> None:
         return not any(place_of(Path(place)).name in table for place in left)
 
     await until_true(gone, "all mounts to be gone", SOON_S)
+    await removed(made)
+
+
+async def handled(made: Processes, step: int) -> None:
+    """By its owner, while a cluster uses it: it says what is there, shows it, takes more of it, and
+    does not go.
+    """
+    mine, other = (
+        {"TALLY_HOME": str(made.home / "consumer")},
+        {"TALLY_HOME": str(made.home / "other")},
+    )
+    at = ("--market", made.market_url)
+    await made.consumer(PURSE, "other")
+    listed = await tally("store", "list", *at, "--json", env=mine)
+    (one,) = json.loads("".join(listed.out))
+    assert one["name"] == "run-1" and one["bytes"] > 0 and one["entries"] >= 3
+    read = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:m0.now", env=mine)
+    assert int("".join(read.out).split()[1]) >= step
+    draft = made.home / "more"
+    draft.write_text("from its owner\n")
+    more = ("--", "copyto", str(draft), "store:more")
+    assert (await tally("store", "rclone", "run-1", *at, *more, env=mine)).process.returncode == 0
+    assert "STORE_IN_USE" in str(await tally("store", "remove", "run-1", *at, "--yes", env=mine))
+    assert json.loads("".join((await tally("store", "list", *at, "--json", env=other)).out)) == []
+    refused = await tally("store", "rclone", "run-1", *at, "--", "lsf", "store:", env=other)
+    assert "NOT_FOUND" in str(refused), "a name is each one's own"
+
+
+async def removed(made: Processes) -> None:
+    """Once no cluster uses it: what its owner put there was there until then."""
+    mine, at = {"TALLY_HOME": str(made.home / "consumer")}, ("--market", made.market_url)
+    kept = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:more", env=mine)
+    assert [line.strip() for line in kept.out] == ["from its owner"], kept
+
+    async def goes() -> bool:
+        said = await tally("store", "remove", "run-1", *at, "--yes", env=mine)
+        assert said.process.returncode == 0 or "STORE_IN_USE" in str(said), said
+        return said.process.returncode == 0
+
+    await until_true(goes, "the store to be nobody's", SOON_S)
+    assert json.loads("".join((await tally("store", "list", *at, "--json", env=mine)).out)) == []
 
 
 def places(home: Path) -> list[str]:
@@ -167,7 +211,7 @@ def test_what_members_left_is_read_by_a_replacement_and_by_a_later_cluster(tmp_p
 
     async def main() -> None:
         async with world(tmp_path) as (made, market):
-            with anyio.fail_after(110):
+            with anyio.fail_after(200):
                 await told(made, market, tmp_path)
 
     anyio.run(main)

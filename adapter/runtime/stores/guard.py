@@ -18,7 +18,7 @@ from typing import Final
 
 from adapter.core.workload import EgressUnenforced
 from adapter.runtime.egress import CLOSED, LOCK, Command, Firewall, run_command
-from adapter.runtime.stores.rclone import StoreRefused
+from marketplace.rclone import StoreRefused
 
 _FIRST: Final = 1 << 30
 """Groups from here on are ours: far beyond those that a host's users have."""

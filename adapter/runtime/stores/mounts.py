@@ -26,9 +26,9 @@ from adapter.host.processes import start_time
 from adapter.runtime.calls import note_reason
 from adapter.runtime.stores import guard
 from adapter.runtime.stores.guard import Allowed, Guard
-from adapter.runtime.stores.rclone import PROGRAM, Source, StoreRefused, bare, is_here
 from marketplace import disk
 from marketplace.domain.work.workload import ExitReason
+from marketplace.rclone import PROGRAM, Source, StoreRefused, bare, is_here
 
 ROOT: Final = Path("/run/tally/stores")
 FILES: Final = "files"

@@ -68,6 +68,7 @@ class ClusterMember(Answer):
     """One member of a cluster."""
 
     member: int = told("which one, from 0: `TALLY_MEMBER`")
+    role: str = told("as `cluster.roles` of the job file calls it; empty where members are equal")
     job: str = told("its job's id")
     lease: str | None = told("the lease that runs it; null while it has none")
     state: str | None = told("where that lease stands, as `Lease.state`; null while it has none")

@@ -13,6 +13,7 @@ OfferId = Annotated[str, Path(description="the offer's id")]
 LinkId = Annotated[str, Path(description="the link's id")]
 PortNumber = Annotated[int, Path(ge=1, le=65_535, description="a port of its workload")]
 ServiceName = Annotated[str, Path(max_length=80, description="the service's name")]
+StoreName = Annotated[str, Path(max_length=64, description="the store's name")]
 ImageName = Annotated[str, Path(max_length=200, description="the image's name")]
 ImageDigest = Annotated[
     str, Path(pattern="^sha256:[0-9a-f]{64}$", description="its manifest's: `sha256:…`")

@@ -9,7 +9,7 @@ from marketplace.client.sdk.read_only import Reader
 from marketplace.domain.work.mesh import Heard
 from marketplace.domain.work.mesh_net import host_name, is_guest
 
-MEMBERS = ("member", "job", "lease", "state", "order")
+MEMBERS = ("member", "role", "job", "lease", "state", "order")
 PAIRS = ("member", "hears", "round trip", "by", "sent", "received")
 
 
@@ -20,11 +20,14 @@ async def mesh(opened: Reader, name: str, as_json: bool) -> None:
         print_json(_row(found))
         return
     rows = [
-        (one.member, one.job, one.lease or "-", one.state or "being placed",
+        (one.member, one.role or "-", one.job, one.lease or "-", one.state or "being placed",
          f"{one.order.verb} (version {one.order.version})" if one.order else "-")
         for one in found.members
     ]  # fmt: skip
-    print_table(found.gang, MEMBERS, rows, whole=("job", "lease"), drop=("lease",))
+    columns = MEMBERS
+    if not any(one.role for one in found.members):
+        columns, rows = (MEMBERS[0], *MEMBERS[2:]), [(row[0], *row[2:]) for row in rows]
+    print_table(found.gang, columns, rows, whole=("job", "lease"), drop=("lease",))
     if found.mesh:
         pairs = [
             (one.member, _who(heard), f"{heard.rtt_us / 1000:.1f} ms" if heard.rtt_us else "-",
@@ -50,6 +53,7 @@ def _row(found: ClusterStanding) -> dict[str, object]:
         "members": [
             {
                 "member": one.member,
+                "role": one.role,
                 "job": one.job,
                 "lease": one.lease or None,
                 "state": one.state or None,

@@ -6,7 +6,7 @@ is checked against the lease's terms before anything is done by it.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 
 class SignedAnswer(TypedDict):
@@ -17,12 +17,14 @@ class SignedAnswer(TypedDict):
 
 
 class ClusterMemberAnswer(TypedDict):
-    """One member, from 0. *lease* and *state* (of the lease) are None while it has no lease;
-    *needs*: what its job waits for (``session_vk``: a fresh key for its replacement), else empty;
-    *started*: its workload is up; *lost*: it lost its place and its replacement has not started.
+    """One member, from 0; *role*: as its job file calls it. *lease* and *state* (of the lease) are
+    None while it has no lease; *needs*: what its job waits for (``session_vk``: a fresh key for its
+    replacement), else empty; *started*: its workload is up; *lost*: it lost its place and its
+    replacement has not started.
     """
 
     member: int
+    role: NotRequired[str]
     job: str
     lease: str | None
     state: str | None
@@ -59,3 +61,20 @@ class ClusterAnswer(TypedDict):
     stall: str
     mesh: bool
     over: bool
+
+
+class StoreAnswer(TypedDict):
+    """A store of the market's own; *entries*: files and folders; ms since 1970."""
+
+    name: str
+    bytes: int
+    entries: int
+    used_at_ms: int
+
+
+class StorePassAnswer(TypedDict):
+    """Where a store of the market's own is, and what lets in there until then, ms since 1970."""
+
+    url: str
+    token: str
+    expires_at_ms: int

@@ -28,10 +28,11 @@ class NoCluster(NotFound):
 
 @dataclass(frozen=True)
 class Standing:
-    """One *member*. *state* is its lease's, both empty while it has none; *order*: the newest to
-    it; *follows*: the version of the order under which it said whom it hears, 0: it said nothing;
-    *place*: where its mesh is reached; *terms*: of the lease, where something is shown of it;
-    *unproven*: why something that the market shows of it is left out.
+    """One *member*; *role*: as its job file calls it. *state* is its lease's, both empty while it
+    has none; *order*: the newest to it; *follows*: the version of the order under which it said
+    whom it hears, 0: it said nothing; *place*: where its mesh is reached; *terms*: of the lease,
+    where something is shown of it; *unproven*: why something that the market shows of it is left
+    out.
     """
 
     member: int
@@ -44,6 +45,7 @@ class Standing:
     unproven: str = ""
     place: MeshPlace | None = None
     terms: Terms | None = None
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ async def standing(reader: Reader, name: str) -> ClusterStanding:
 
 async def _standing(reader: Reader, row: ClusterMemberAnswer) -> Standing:
     member, job, lease = row["member"], row["job"], row["lease"] or ""
-    known = Standing(member, job, lease, row["state"] or "")
+    known = Standing(member, job, lease, row["state"] or "", role=row.get("role", ""))
     if not lease or not any((row["order"], row["place"], row["sight"])):
         return known
     try:

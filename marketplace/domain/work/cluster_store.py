@@ -4,7 +4,8 @@ own. Pure.
 Either the market keeps it, for the consumer's account under a *name*, or it is the consumer's own,
 at a *url*. A member's host shows it to the workload as :data:`FOLDER`. The market's is reached with
 a token of the lease, whose key market and server have between them; whether the lease still lives,
-the market tells its server (:mod:`marketplace.cluster_store`).
+the market tells its server (:mod:`marketplace.cluster_store`). Its owner reaches it as well, with a
+token that ends by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import hmac
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from marketplace.domain.canonical import want_fields, want_list, want_text
@@ -35,6 +36,7 @@ _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?")
 _STORE: Final = re.compile(r"[0-9a-f]{32}")
 _LEASE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_UNTIL: Final = re.compile(r"[1-9][0-9]{0,11}")
 _MOST_URL: Final = 500
 
 
@@ -146,20 +148,53 @@ def key_of(seed: bytes, name: str) -> str:
     return hkdf_sha256(seed, b"tally/cluster-store/v1/" + name.encode()).hex()
 
 
-def token(secret: bytes, store: str, lease: str) -> str:
-    """By which the lease's host reaches the market's *store*, for as long as the lease lives."""
-    mac = hmac.digest(secret, f"tally/cluster-store/v1 {store} {lease}".encode(), "sha256")
-    return f"{store}.{lease}.{mac.hex()}"
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Whom a token of *store* lets in: a member's host while *lease* lives (``member``), or until
+    *until_s* (since 1970) the store's ``owner``, or the ``market`` itself.
+    """
+
+    kind: Literal["member", "owner", "market"]
+    store: str
+    lease: str = ""
+    until_s: int = 0
+
+    def token(self, secret: bytes) -> str:
+        """What whoever knows *secret* takes for it."""
+        return f"{self._said}.{hmac.digest(secret, self._meant, 'sha256').hex()}"
+
+    @property
+    def _said(self) -> str:
+        if self.kind == "member":
+            return f"{self.store}.{self.lease}"
+        return f"{self.kind}.{self.store}.{self.until_s}"
+
+    @property
+    def _meant(self) -> bytes:
+        if self.kind == "member":
+            return f"tally/cluster-store/v1 {self.store} {self.lease}".encode()
+        return f"tally/cluster-store/v1/{self.kind} {self.store} {self.until_s}".encode()
+
+    @staticmethod
+    def opened(secret: bytes, said: str) -> Leave | None:
+        """What the token *said* allows, if who has *secret* made it; None for any other. Whether
+        its time is over is not looked at.
+        """
+        leave = _read(said.split("."))
+        if leave is None or not hmac.compare_digest(said.encode(), leave.token(secret).encode()):
+            return None
+        return leave
 
 
-def opened(secret: bytes, said: str) -> tuple[str, str] | None:
-    """Store and lease of a token that who has *secret* made; None for any other."""
-    store, _, rest = said.partition(".")
-    lease = rest.rpartition(".")[0]
-    if not _STORE.fullmatch(store) or not _LEASE.fullmatch(lease):
-        return None
-    good = hmac.compare_digest(said.encode(), token(secret, store, lease).encode())
-    return (store, lease) if good else None
+def _read(words: list[str]) -> Leave | None:
+    match words:
+        case [("owner" | "market") as kind, store, until, _] if _UNTIL.fullmatch(until):
+            leave = Leave(kind, store, until_s=int(until))
+        case [store, lease, _] if _LEASE.fullmatch(lease):
+            leave = Leave("member", store, lease)
+        case _:
+            return None
+    return leave if _STORE.fullmatch(leave.store) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +209,20 @@ class StorePlace:
 
     def give(self, account: str, name: str, lease: str) -> StorePass:
         """Leave for that lease."""
-        store = id_of(account, name)
-        return StorePass(
-            f"{self.url.rstrip('/')}/{store}/", token(self.secret, store, lease)
-        )  # fmt: skip
+        return self.let(Leave("member", id_of(account, name), lease))
+
+    def lend(self, account: str, name: str, until_s: int) -> StorePass:
+        """Leave for its owner, until then (seconds since 1970)."""
+        return self.let(Leave("owner", id_of(account, name), until_s=until_s))
+
+    def let(self, leave: Leave) -> StorePass:
+        """Where that store is, and what lets in there."""
+        return StorePass(f"{self.url.rstrip('/')}/{leave.store}/", leave.token(self.secret))
 
 
 @dataclass(frozen=True, slots=True)
 class StorePass:
-    """What a market gives to a member's host: its store is at *url*, for who has the *token*."""
+    """What a market gives: a store of its own is at *url*, for who has the *token*."""
 
     url: str
     token: str = field(repr=False)

@@ -64,6 +64,13 @@ class StoreNone(Refusal):
     remedy = "name a store of your own by its url, or take a market that keeps some"
 
 
+class StoreInUse(Conflict):
+    """A store is to go that a cluster uses."""
+
+    code = "STORE_IN_USE"
+    remedy = "stop the cluster first; a moment later its store is nobody's"
+
+
 class TooManyQueued(Refusal):
     """The account has as many jobs waiting for a place as this market takes from one."""
 

@@ -275,6 +275,29 @@ class OwnRegistry(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StoreHeld:
+    """How much is in a store; *entries*: files and folders; *used_ms*: when it was used last."""
+
+    bytes: int
+    entries: int
+    used_ms: int
+
+
+class OwnStores(Protocol):
+    """The server of the market's own stores, asked as the market itself. Fault where it does not
+    answer.
+    """
+
+    async def held(self, store: str) -> StoreHeld | None:
+        """What is in it; None: there is none."""
+        ...
+
+    async def remove(self, store: str) -> bool:
+        """It, with all that is in it; False: there is none. StoreInUse."""
+        ...
+
+
 class Ledger(Protocol):
     """The chain, as far as the market needs it. Absent (None) when no chain is configured."""
 

@@ -107,6 +107,7 @@ def _member(
     lives = job.state not in (JobState.ENDING, JobState.ENDED)
     return {
         "member": job.parsed.member,
+        "role": job.parsed.role,
         "job": job.id,
         "lease": lease.id if lease is not None else None,
         "state": lease.state.name if lease is not None else None,

@@ -9,7 +9,7 @@ from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster_store import id_of
 from marketplace.market.base.errors import StoreNone
 from marketplace.market.base.ports import Change
-from marketplace.market.base.records import ClusterWord, Job, Lease
+from marketplace.market.base.records import ClusterWord, Job, KeptStore, Lease
 from marketplace.market.context import Market
 from marketplace.market.core.ending import LIVE
 
@@ -32,9 +32,10 @@ async def asked(market: Market, provider: str, message: wire.StoreAsked) -> None
     if market.stores is None:
         raise StoreNone("this market keeps no stores")
     store, now = id_of(job.account, want.name), market.now
+    change = Change(raises=[KeptStore(job.account, want.name, now)])
     if await market.store.get(ClusterWord, lease.id, "store") is None:
-        word = ClusterWord(lease.id, "store", now, store.encode(), b"", now)
-        await market.store.apply(Change(raises=[word]))
+        change.raises.append(ClusterWord(lease.id, "store", now, store.encode(), b"", now))
+    await market.store.apply(change)
     given = market.stores.give(job.account, want.name, lease.id)
     market.providers.tell(lease.provider, wire.StoreGiven(lease.id, given))
 

@@ -27,7 +27,7 @@ from marketplace.store.tables.jobs import (
     OutputRow,
     PreemptionRow,
 )
-from marketplace.store.tables.leases import ClusterWordRow, LeaseKeyRow, LeaseRow
+from marketplace.store.tables.leases import ClusterWordRow, KeptStoreRow, LeaseKeyRow, LeaseRow
 from marketplace.store.tables.money import ChannelRow, ReceiptRow, TxRow, VoucherRow
 from marketplace.store.tables.offers import (
     ImageRow,
@@ -62,6 +62,7 @@ ROWS: dict[type[records.Record], type[SQLModel]] = {
     records.Channel: ChannelRow,
     records.LeaseKey: LeaseKeyRow,
     records.ClusterWord: ClusterWordRow,
+    records.KeptStore: KeptStoreRow,
     records.ReceiptRecord: ReceiptRow,
     records.VoucherRecord: VoucherRow,
     records.Event: EventRow,

@@ -84,3 +84,12 @@ class ClusterWordRow(SQLModel, table=True):
 
 
 Index("cluster_words_by_word", ClusterWordRow.word, ClusterWordRow.at_ms)  # pyright: ignore[reportArgumentType] (columns at class level)
+
+
+class KeptStoreRow(SQLModel, table=True):
+    """:class:`records.KeptStore`."""
+
+    __tablename__ = "kept_stores"  # pyright: ignore[reportAssignmentType] (SQLModel's own idiom)
+    account: str = as_key()
+    name: str = as_key()
+    used_ms: int = as_big()

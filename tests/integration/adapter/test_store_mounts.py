@@ -21,18 +21,18 @@ import pytest
 
 from adapter.runtime.stores.guard import Guard
 from adapter.runtime.stores.mounts import StoreFault, StoreMounts, folder_of, place_of, remove_all
-from adapter.runtime.stores.rclone import Source, StoreRefused, of_consumer, of_market
 from marketplace.domain.work.cluster_store import (
     KEY,
     PASSWORD,
     USER,
+    Leave,
     Store,
     StorePass,
     StorePlace,
     id_of,
     key_of,
-    token,
 )
+from marketplace.rclone import Source, StoreRefused, of_consumer, of_market
 from tests.ports import free_port
 from tests.requires import need_s3, need_stores
 
@@ -74,7 +74,7 @@ class Server:
 
     def over(self, lease: str) -> None:
         """It ended, and the server knows."""
-        given = token(SECRET, self.living[lease], lease)
+        given = Leave("member", self.living[lease], lease).token(SECRET)
         path = f"/{self.living.pop(lease)}/"
         self.tell()
         deadline = time.monotonic() + 10

@@ -14,8 +14,8 @@ from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.process import ProcessRuntime
 from adapter.runtime.stores.mounts import StoreMounts
-from adapter.runtime.stores.rclone import of_market
 from marketplace.domain.work.workload import WorkloadSpec, WorkloadState
+from marketplace.rclone import of_market
 from tests.integration.adapter.test_store_mounts import KEYS, NOBODY, Server, mounts, server
 from tests.integration.support import images
 from tests.requires import need_bubblewrap, need_docker

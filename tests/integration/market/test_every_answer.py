@@ -42,6 +42,7 @@ from tests.integration.market.test_spine import sign as sign_terms
 from tests.integration.support.answers import Answered
 from tests.integration.support.market import address_of, fast, market, sign_in
 from tests.integration.support.paper_registry import PaperRegistry
+from tests.integration.support.paper_stores import named, on_paper
 from tests.unit.support.golden import writing
 
 FILE = b"what the workload made"
@@ -145,6 +146,7 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
     ):
         run.market.router = FakeRouter()
         run.market.own_registry = PaperRegistry()
+        on_paper(run.market)
         run.market.mesh_relay = RelayPlace("203.0.113.5", 42_000, 4, b"s" * 32)
         hosts = [
             FakeAdapter(
@@ -167,6 +169,8 @@ async def _walk(tmp_path: Path, seen: dict[Answered, bytes]) -> None:
             await _job(client, hosts, payer, session)
             await _again(client, hosts)
             await _gang(client)
+            await named(run.market, seed("consumer").key_hash.hex(), "run-1")
+            await _stores(client)
             await _ok(client, "GET", "/v1/prices")
             assert (await _ok(client, "GET", "/v1/spend?by=job"))["items"]
             await _ok(client, "GET", "/v1/spend.csv")
@@ -283,6 +287,16 @@ async def _images(client: httpx.AsyncClient) -> None:
     held = await _ok(client, "GET", "/v1/registry/holdings")
     assert held["items"][0]["public"]
     await _ok(client, "DELETE", f"/v1/registry/images/train/{held['items'][0]['digest']}")
+
+
+async def _stores(client: httpx.AsyncClient) -> None:
+    """One: seen, reached and removed."""
+    assert [one["name"] for one in (await _ok(client, "GET", "/v1/stores"))["items"]] == ["run-1"]
+    given = await _ok(client, "POST", "/v1/stores/run-1/pass")
+    assert given["url"].startswith("https://stores.example/")
+    assert (await client.post("/v1/stores/none/pass")).status_code == 404
+    await _ok(client, "DELETE", "/v1/stores/run-1")
+    assert (await _ok(client, "GET", "/v1/stores"))["items"] == []
 
 
 async def _service(client: httpx.AsyncClient, job: str) -> None:

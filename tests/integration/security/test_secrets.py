@@ -42,6 +42,7 @@ from tests.integration.market.test_access import FAR
 from tests.integration.market.test_spine import body, quoted, state
 from tests.integration.support.market import fast, market, postgres, sign_in
 from tests.integration.support.paper_registry import PaperRegistry
+from tests.integration.support.paper_stores import named, on_paper
 
 Found = list[tuple[str, str]]
 PLANTED = "whsec_" + "5e" * 32
@@ -148,6 +149,7 @@ async def place(db: str, tmp_path: Path, key: bytes):
     async with market(db, tmp_path, settings, hook_key=key, console=True) as (url, run):
         run.market.router = FakeRouter()
         run.market.own_registry = PaperRegistry()
+        on_paper(run.market)
         adapter = FakeAdapter(url, provider, offer(provider, (gpu(0),), cluster_free_ms=300_000))
         async with httpx.AsyncClient(base_url=url, timeout=60) as client, working(adapter):
             yield client, run, adapter
@@ -195,7 +197,7 @@ def _can_find(places: dict[str, bytes], secrets: dict[str, bytes | str]) -> None
     """All was created, and what is no secret is found by the very same search."""
     wanted = {"token", "API key", "idempotent key", "webhook", "rotated webhook", "session",
               "gang session", "job secret", "purse", "webhook key", "operator", "passphrase",
-              "ticket", "spent ticket", "port token", "link", "registry token"}  # fmt: skip
+              "ticket", "spent ticket", "port token", "link", "registry token", "store pass"}  # fmt: skip
     wanted |= {f"service {one}" for one in ("ticket", "spent ticket", "port token", "link")}
     assert set(secrets) == wanted
     assert len({form for secret in secrets.values() for form in forms(secret)}) > 3 * len(secrets)
@@ -322,6 +324,9 @@ async def _job(
     await _port(client, service, secrets, of="service ", once="eight")
     image = await client.get("/v1/registry/token", params={"scope": "registry:catalog:*"})
     secrets["registry token"] = image.json()["token"]
+    await named(inside.market, purse.signer.key_hash.hex(), "run-1")
+    lent = await client.post("/v1/stores/run-1/pass")
+    secrets["store pass"] = lent.json()["token"]
     receipt: SignedReceipt | Any = await adapter.tick(lease)
     assert receipt.lease_owed
     await adapter.send(wire.LogChunk(lease, 0, "stdout", b"hello\n"))

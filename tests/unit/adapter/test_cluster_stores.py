@@ -18,10 +18,10 @@ from adapter.core.wish import Wish
 from adapter.core.workload import Handle
 from adapter.daemon.stores import LATE_S, Stores
 from adapter.runtime.stores.mounts import StoreFault
-from adapter.runtime.stores.rclone import Source, StoreRefused
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster_store import PASSWORD, USER, Store, StorePlace
 from marketplace.domain.work.job import JobSpec
+from marketplace.rclone import Source, StoreRefused
 from tests.requires import need_rclone
 from tests.unit.support.adapter import ADAPTER, Bench, member_job, offer
 

@@ -39,6 +39,7 @@ class Place:
 
     order: dict[str, str] = field(default_factory=ordered)
     sight: dict[str, str] = field(default_factory=seen)
+    role: str = ""
     job: str = "job_1"
     keys: frozenset[bytes] = frozenset({SESSION.verify_key})
 
@@ -67,9 +68,22 @@ class Place:
         every = {"stage": "", "needs": "", "lost": False, "place": None}
         return {
             "id": "gang_1", "least": 1, "stall": "pause", "mesh": True, "over": False,
-            "members": [{**every, **runs, "member": 0, "job": self.job},
+            "members": [{**every, **runs, "member": 0, "role": self.role, "job": self.job},
                         {**every, **waits, "member": 1, "job": "job_2"}],
         }  # fmt: skip
+
+
+def test_members_that_differ_are_shown_with_their_roles(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And equal ones without; a market of before says none."""
+    anyio.run(job_mesh.mesh, cast(Any, Place(role="head")), "gang_1", False)
+    told = capsys.readouterr().out
+    assert "role" in told and "head" in told
+    anyio.run(job_mesh.mesh, cast(Any, Place()), "gang_1", False)
+    assert "role" not in capsys.readouterr().out
+    anyio.run(job_mesh.mesh, cast(Any, Place(role="head")), "gang_1", True)
+    assert [one["role"] for one in json.loads(capsys.readouterr().out)["members"]] == ["head", ""]
 
 
 def look(place: Place, name: str = "gang_1") -> ClusterStanding:

@@ -35,6 +35,7 @@ NAMES = {
     "OutputAnswer": "Output", "OutputsAnswer": "Outputs", "VoucherAnswer": "Voucher", "ChannelAnswer": "Channel",
     "ClusterAnswer": "Cluster", "ClusterMemberAnswer": "ClusterMember", "SignedAnswer": "SignedBytes",
     "OrderKeptAnswer": "OrderKept", "GuestPassAnswer": "GuestPass",
+    "StoreAnswer": "Store", "StorePassAnswer": "StorePass",
 }  # fmt: skip
 KINDS = {
     name: kind for name, kind in (vars(answers) | vars(cluster_answers)).items()

@@ -12,13 +12,12 @@ from marketplace.domain.errors import Malformed
 from marketplace.domain.hkdf import hkdf_sha256
 from marketplace.domain.work.cluster_store import (
     KEY,
+    Leave,
     Store,
     StorePass,
     StorePlace,
     id_of,
     key_of,
-    opened,
-    token,
     want_web,
 )
 from marketplace.domain.work.job import JobSpec
@@ -123,8 +122,9 @@ def test_secrets_that_are_not_those_of_its_store_are_refused_on_the_wire() -> No
 
 def test_a_token_opens_its_store_for_its_lease_alone() -> None:
     store, other = id_of("acct_1", "run"), id_of("acct_1", "ran")
-    said = token(SECRET, store, "lease_1")
-    assert opened(SECRET, said) == (store, "lease_1")
+    leave = Leave("member", store, "lease_1")
+    said = leave.token(SECRET)
+    assert Leave.opened(SECRET, said) == leave
     mac = said.rpartition(".")[2]
     forged = [
         said[:-1] + ("0" if said[-1] != "0" else "1"),
@@ -136,10 +136,27 @@ def test_a_token_opens_its_store_for_its_lease_alone() -> None:
         ".." + said,
         said + ".x",
         said.upper(),
-        token(OTHER, store, "lease_1"),
+        leave.token(OTHER),
         "é" * 32 + ".lease_1." + mac,
     ]
-    assert [opened(SECRET, one) for one in forged] == [None] * len(forged)
+    assert [Leave.opened(SECRET, one) for one in forged] == [None] * len(forged)
+
+
+def test_no_kind_of_token_is_another_nor_lasts_longer_than_it_says() -> None:
+    """An owner's is not the market's, and neither is a member's of a lease that is called so."""
+    store, other = id_of("acct_1", "run"), id_of("acct_1", "ran")
+    owner, market = Leave("owner", store, until_s=900), Leave("market", store, until_s=900)
+    for leave in (owner, market):
+        assert Leave.opened(SECRET, leave.token(SECRET)) == leave
+    mac = owner.token(SECRET).rpartition(".")[2]
+    forged = [
+        f"market.{store}.900.{mac}", f"owner.{store}.901.{mac}", f"owner.{store}.0900.{mac}",
+        f"owner.{other}.900.{mac}", f"owner.{store}.900.0.{mac}", f"{store}.900.{mac}",
+        f"member.{store}.900.{mac}", f"owner.{store}.-900.{mac}", f"owner.{store}..{mac}",
+        f"owner.{store}.{mac}", owner.token(OTHER),
+        Leave("member", store, f"{store} 900").token(SECRET),
+    ]  # fmt: skip
+    assert [Leave.opened(SECRET, one) for one in forged] == [None] * len(forged)
 
 
 def test_a_name_is_each_accounts_own() -> None:

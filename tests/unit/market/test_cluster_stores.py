@@ -10,11 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from marketplace.domain.errors import Malformed, NotFound
+from marketplace.domain.errors import Forbidden, Malformed, NotFound
 from marketplace.domain.protocol import wire
-from marketplace.domain.work.cluster_store import KEY, Store, StorePlace, id_of, opened
-from marketplace.market.base.errors import NothingMatches, StoreNone
-from marketplace.market.base.records import Lease
+from marketplace.domain.work.cluster_store import KEY, Leave, Store, StorePlace, id_of
+from marketplace.market.accounts import stores as owned
+from marketplace.market.accounts.access import Caller
+from marketplace.market.base.errors import NothingMatches, StoreInUse, StoreNone
+from marketplace.market.base.ports import StoreHeld
+from marketplace.market.base.records import Audit, KeptStore, Lease
 from marketplace.market.leases import clusters, stores
 from marketplace.market.leases.stores import InUse
 from tests.unit.support.gangs import CLUSTER, ME, MEMBERS, World
@@ -69,7 +72,7 @@ def test_the_adapter_of_a_living_lease_is_told_where_and_given_a_token_of_it() -
         assert [(to, said.lease) for to, said in sent] == [(x.provider, x.id) for x in (one, two)]
         for (_, said), lease in zip(sent, (one, two), strict=True):
             assert said.given.url == f"https://stores.example/{store}/"
-            assert opened(SECRET, said.given.token) == (store, lease.id)
+            assert Leave.opened(SECRET, said.given.token) == Leave("member", store, lease.id)
         assert all(lease.secrets == {} for lease in leases(made)), "sealed, and gone at the start"
 
     anyio.run(go)
@@ -154,5 +157,81 @@ def test_it_is_signed_with_its_key_sealed_and_nothing_else() -> None:
                 await made.happens("accepts", at)
             with pytest.raises(Malformed, match=KEY):
                 await made.happens("signs", 0)
+
+    anyio.run(go)
+
+
+class Server:
+    """The stores' server: what is in each, and which are in use."""
+
+    def __init__(self, *there: str) -> None:
+        self.there, self.used = dict.fromkeys(there, StoreHeld(5, 2, 90_000)), set[str]()
+
+    async def held(self, store: str) -> StoreHeld | None:
+        return self.there.get(store)
+
+    async def remove(self, store: str) -> bool:
+        if store in self.used:
+            raise StoreInUse("used")
+        return self.there.pop(store, None) is not None
+
+
+ACCOUNT = ME.key_hash.hex()
+ALL = Caller(ACCOUNT, frozenset({"read", "jobs", "blobs"}), None)
+
+
+def test_an_account_finds_what_its_clusters_named_and_reaches_it_for_an_hour() -> None:
+    async def go() -> None:
+        made, _ = await world()
+        server = Server(id_of(ACCOUNT, "run-1"))
+        made.market.own_stores = server
+        lease = leases(made)[0]
+        assert await owned.known(made.market, ALL, None, 10) == [], "nobody asked for it yet"
+        with pytest.raises(NotFound):
+            await owned.lend(made.market, ALL, "run-1")
+        await stores.asked(made.market, lease.provider, wire.StoreAsked(lease.id))
+        known = await owned.known(made.market, ALL, None, 10)
+        assert [one.name for one in known] == ["run-1"]
+        assert await owned.held(made.market, known) == [(known[0], StoreHeld(5, 2, 90_000))]
+        given, until_ms = await owned.lend(made.market, ALL, "run-1")
+        until_s = (made.market.now + 3_600_000) // 1000
+        assert until_ms == until_s * 1000
+        said = Leave.opened(SECRET, given.token)
+        assert said == Leave("owner", id_of(ACCOUNT, "run-1"), until_s=until_s)
+        server.there.clear()
+        assert await owned.held(made.market, known) == [], "its server removed it"
+
+    anyio.run(go)
+
+
+def test_nobody_else_reaches_or_removes_it_and_nobody_while_it_is_used() -> None:
+    async def go() -> None:
+        made, _ = await world()
+        store = id_of(ACCOUNT, "run-1")
+        server = Server(store, id_of("another", "run-1"))
+        made.market.own_stores = server
+        lease = leases(made)[0]
+        await stores.asked(made.market, lease.provider, wire.StoreAsked(lease.id))
+        another = Caller("another", ALL.verbs, None)
+        only_jobs = Caller(ACCOUNT, frozenset({"read", "jobs"}), None)
+        for who, refused in ((another, NotFound), (only_jobs, Forbidden)):
+            with pytest.raises(refused):
+                await owned.lend(made.market, who, "run-1")
+            with pytest.raises(refused):
+                await owned.remove(made.market, who, "run-1")
+        assert await owned.known(made.market, another, None, 10) == []
+        server.used.add(store)
+        with pytest.raises(StoreInUse):
+            await owned.remove(made.market, ALL, "run-1")
+        assert made.all(KeptStore) and len(server.there) == 2
+        server.used.clear()
+        await owned.remove(made.market, ALL, "run-1")
+        assert not made.all(KeptStore) and store not in server.there and len(server.there) == 1
+        assert [one.action for one in made.all(Audit) if one.action == "store.remove"]
+        with pytest.raises(NotFound):
+            await owned.lend(made.market, ALL, "run-1")
+        made.market.stores = made.market.own_stores = None
+        with pytest.raises(StoreNone):
+            await owned.known(made.market, ALL, None, 10)
 
     anyio.run(go)

@@ -4,26 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from marketplace.cluster_store.gate import HEARD_S, Environ, Gate, Living, StartResponse
-from marketplace.domain.work.cluster_store import id_of, token
+from marketplace.cluster_store.gate import (
+    HEARD_S,
+    Environ,
+    Gate,
+    Held,
+    Living,
+    StartResponse,
+)
+from marketplace.domain.work.cluster_store import Leave, id_of
 
 SECRET = b"s" * 32
 MINE, THEIRS = id_of("acct_1", "run"), id_of("acct_2", "run")
-GOOD = token(SECRET, MINE, "lease_1")
+GOOD = Leave("member", MINE, "lease_1").token(SECRET)
+
+
+def until(s: int, kind: Literal["owner", "market"] = "owner", store: str = MINE) -> str:
+    """Leave for an hour or so."""
+    return f"Bearer {Leave(kind, store, until_s=s).token(SECRET)}"
 
 
 class Door:
-    """A gate, what its clock says, and what came through it."""
+    """A gate, what its clock says, what came through it, and which stores are there."""
 
     def __init__(self, answers: str = "200 OK") -> None:
         self.now, self.came, self._answers = 100.0, list[Environ](), answers
+        self.there = {MINE, THEIRS}
         self.living = Living(lambda: self.now)
         self.living.told({"lease_1": MINE, "lease_2": THEIRS})
-        self.gate = Gate(self._behind, SECRET, self.living)
+        self.gate = Gate(self._behind, self, SECRET, self.living, lambda: self.now)
+
+    def has(self, store: str) -> bool:
+        return store in self.there
+
+    def holds(self, store: str) -> Held | None:
+        return Held(5, 2, 90) if self.has(store) else None
+
+    def remove(self, store: str) -> bool:
+        there = self.has(store)
+        self.there.discard(store)
+        return there
 
     def _behind(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.came.append(environ)
@@ -40,8 +64,9 @@ class Door:
             status.append(line)
 
         asked = {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_AUTHORIZATION": said, **more}
-        body = b"".join(self.gate(asked, start))
-        return int(status[0].split()[0]), json.loads(body)["code"] if body else ""
+        self.body = b"".join(self.gate(asked, start))
+        said: dict[str, Any] = json.loads(self.body) if self.body else {}
+        return int(status[0].split()[0]), said.get("code", "")
 
 
 def test_its_lease_reaches_its_store() -> None:
@@ -59,9 +84,9 @@ def test_its_lease_reaches_its_store() -> None:
         ("Bearer ", 401, "STORE_TOKEN"),
         (f"Basic {GOOD}", 401, "STORE_TOKEN"),
         (f"Bearer {GOOD}0", 401, "STORE_TOKEN"),
-        (f"Bearer {token(b't' * 32, MINE, 'lease_1')}", 401, "STORE_TOKEN"),
-        (f"Bearer {token(SECRET, MINE, 'lease_9')}", 403, "STORE_LEASE_OVER"),
-        (f"Bearer {token(SECRET, MINE, 'lease_2')}", 403, "STORE_LEASE_OVER"),
+        (f"Bearer {Leave('member', MINE, 'lease_1').token(b't' * 32)}", 401, "STORE_TOKEN"),
+        (f"Bearer {Leave('member', MINE, 'lease_9').token(SECRET)}", 403, "STORE_LEASE_OVER"),
+        (f"Bearer {Leave('member', MINE, 'lease_2').token(SECRET)}", 403, "STORE_LEASE_OVER"),
     ],
 )
 def test_who_is_not_let_in_is_told_why(said: str, status: int, code: str) -> None:
@@ -79,7 +104,7 @@ def test_an_ended_lease_is_out_with_the_next_word_and_all_are_when_there_is_none
     assert door.ask("PUT", f"/{MINE}/a") == (503, "STORE_BLIND")
     door.living.told({"lease_2": THEIRS})
     assert door.ask("PUT", f"/{MINE}/a") == (403, "STORE_LEASE_OVER")
-    unheard = Gate(lambda *_: pytest.fail("let in"), SECRET, Living())
+    unheard = Gate(lambda *_: pytest.fail("let in"), door, SECRET, Living())
     told: list[str] = []
     unheard(
         {"REQUEST_METHOD": "GET", "PATH_INFO": f"/{MINE}/", "HTTP_AUTHORIZATION": f"Bearer {GOOD}"},
@@ -141,3 +166,53 @@ def test_what_was_there_before_a_failed_write_is_not_removed_with_it() -> None:
     assert door.ask("DELETE", f"/{MINE}/a")[0] == 507, "it came through"
     fine = Door("201 Created")
     assert fine.ask("PUT", f"/{MINE}/a")[0] == 201 and fine.ask("DELETE", f"/{MINE}/a")[0] == 201
+
+
+def test_its_owner_reaches_it_until_the_time_is_over_whether_a_lease_lives_or_not() -> None:
+    door = Door()
+    door.living.told({})
+    for method in ("GET", "PUT", "MKCOL", "DELETE"):
+        assert door.ask(method, f"/{MINE}/a/b.pt", until(101)) == (200, "")
+    assert door.ask("GET", f"/{THEIRS}/a", until(101)) == (403, "STORE_PATH")
+    door.now += HEARD_S
+    assert door.ask("GET", f"/{MINE}/a", until(131)) == (200, ""), "the market is not asked"
+    door.now = 131.0
+    assert door.ask("GET", f"/{MINE}/a", until(131)) == (403, "STORE_PASS_OVER")
+
+
+def test_an_owner_makes_no_store_and_removes_none_as_a_whole() -> None:
+    """Who removed it, or lets a pass live on, gets no room that no lease was paid for."""
+    door = Door()
+    assert door.ask("DELETE", f"/{MINE}/", until(101)) == (403, "STORE_PATH")
+    door.there.clear()
+    for method in ("PUT", "MKCOL", "PROPFIND"):
+        asked = door.ask(method, f"/{MINE}/a", until(101), HTTP_DEPTH="1")
+        assert asked == (404, "STORE_GONE")
+    assert not door.came
+    assert door.ask("PUT", f"/{MINE}/a") == (200, ""), "a lease's does"
+
+
+def test_the_market_asks_how_much_is_there_and_removes_what_no_lease_uses() -> None:
+    door, said = Door(), until(101, "market")
+    assert door.ask("GET", f"/{MINE}/", said) == (200, "")
+    assert json.loads(door.body) == {"bytes": 5, "entries": 2, "used_s": 90}
+    assert door.ask("DELETE", f"/{MINE}/", said) == (409, "STORE_IN_USE")
+    door.living.told({"lease_2": THEIRS})
+    assert door.ask("DELETE", f"/{MINE}/", said) == (200, "") and door.there == {THEIRS}
+    assert door.ask("DELETE", f"/{MINE}/", said) == (404, "STORE_GONE")
+    assert door.ask("GET", f"/{MINE}/", said) == (404, "STORE_GONE")
+    assert door.ask("GET", f"/{THEIRS}/", said) == (403, "STORE_PATH")
+    door.now += HEARD_S + 1
+    late = until(200, "market", THEIRS)
+    assert door.ask("DELETE", f"/{THEIRS}/", late) == (503, "STORE_BLIND"), "who uses it?"
+    assert door.there == {THEIRS}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("PUT", "a"), ("GET", "a"), ("DELETE", "a"), ("POST", ""), ("PUT", "")]
+)
+def test_the_markets_token_opens_nothing_that_is_in_a_store(method: str, path: str) -> None:
+    door = Door()
+    assert door.ask(method, f"/{MINE}/{path}", until(101, "market")) == (403, "STORE_PATH")
+    assert door.ask("GET", f"/{MINE}/", until(100, "market")) == (403, "STORE_PASS_OVER")
+    assert not door.came

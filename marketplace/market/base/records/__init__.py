@@ -23,7 +23,14 @@ from marketplace.market.base.records.jobs import (
     Output,
     Preemption,
 )
-from marketplace.market.base.records.leases import SIGNED, ClusterWord, Lease, LeaseKey, Word
+from marketplace.market.base.records.leases import (
+    SIGNED,
+    ClusterWord,
+    KeptStore,
+    Lease,
+    LeaseKey,
+    Word,
+)
 from marketplace.market.base.records.money import Channel, ReceiptRecord, Tx, VoucherRecord
 from marketplace.market.base.records.offers import (
     ImageRecord,
@@ -59,6 +66,7 @@ __all__ = [
     "InUseHour",
     "Job",
     "Json",
+    "KeptStore",
     "Lease",
     "LeaseKey",
     "Lock",

@@ -141,3 +141,15 @@ class ClusterWord(Record):
     def order(self) -> SignedOrder:
         """The order, if it is one."""
         return SignedOrder(self.body, self.signature)
+
+
+@dataclass(frozen=True)
+class KeptStore(Record):
+    """A store of the market's own that a cluster of *account* named, and when one did last. How
+    much is in it, and whether it is still there, its server says.
+    """
+
+    KEY: ClassVar[tuple[str, ...]] = ("account", "name")
+    account: str
+    name: str
+    used_ms: int

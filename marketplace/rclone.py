@@ -23,7 +23,8 @@ from marketplace.domain.work.cluster_store import (
 )
 
 PROGRAM: Final = "rclone"
-_NAME: Final = "store:"
+REMOTE: Final = "store:"
+"""What rclone calls it."""
 _AMAZON: Final = "https://s3.amazonaws.com"
 
 
@@ -65,7 +66,7 @@ def of_market(given: StorePass, secrets: Mapping[str, str]) -> Source:
         "FILENAME_ENCRYPTION": "standard",
         "DIRECTORY_NAME_ENCRYPTION": "true",
     }
-    return Source(_NAME, want_web(given.url), {**_named("shelf", inner), **_named("store", outer)})
+    return Source(REMOTE, want_web(given.url), {**_named("shelf", inner), **_named("store", outer)})
 
 
 def of_consumer(store: Store, secrets: Mapping[str, str]) -> Source:
@@ -81,7 +82,7 @@ def of_consumer(store: Store, secrets: Mapping[str, str]) -> Source:
             "USER": user,
             "PASS": obscured(password),
         }
-        return Source(_NAME, want_web(store.url), _named("store", dav), own=True)
+        return Source(REMOTE, want_web(store.url), _named("store", dav), own=True)
     bucket, prefix = store.at
     s3 = {
         "TYPE": "s3",
@@ -93,7 +94,7 @@ def of_consumer(store: Store, secrets: Mapping[str, str]) -> Source:
         **({"ENDPOINT": store.endpoint} if store.endpoint else {}),
     }
     at = want_web(store.endpoint or _AMAZON)
-    return Source(f"{_NAME}{bucket}/{prefix}", at, _named("store", s3), own=True)
+    return Source(f"{REMOTE}{bucket}/{prefix}", at, _named("store", s3), own=True)
 
 
 def obscured(text: str) -> str:
