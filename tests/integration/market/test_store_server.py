@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,8 @@ from marketplace.cluster_store.process import Shelves, StoreServerRefused, shelv
 from marketplace.cluster_store.serving import sweep
 from marketplace.domain.errors import Malformed
 from marketplace.domain.work.cluster_store import StorePass, StorePlace, id_of
+from marketplace.market.base.errors import StoreInUse
+from marketplace.process.own_stores import HttpStores, StoresSilent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 SECRET = bytes(range(32))
@@ -83,6 +86,42 @@ async def test_it_is_told_who_lives_begins_anew_at_its_port_and_ends_with_the_ma
         await until(one, 403)
     assert servers(folder) == []
     assert (folder / STORE / "a").read_bytes() == b"x", "what was written outlives it"
+
+
+async def test_the_market_asks_how_much_is_there_and_removes_what_nobody_uses(
+    tmp_path: Path,
+) -> None:
+    """Its owner reads and writes meanwhile, and makes no store anew. What a removal left that was
+    cut short is gone at the next start.
+    """
+    folder, living = tmp_path / "stores", {"lease_1": STORE}
+    (folder / ".tally-going-x" / STORE).mkdir(parents=True)
+    (folder / ".tally-going-x" / STORE / "a").write_text("x")
+
+    async def look() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), look) as place:
+        assert not list(folder.glob(".tally-going-*"))
+        market = HttpStores(place)
+        owner = place.lend("one", "run", int(time.time()) + 60)
+        assert await market.held(STORE) is None and await put(owner, "a", b"x") == 404
+        await until(place.give("one", "run", "lease_1"), 201)
+        assert await put(owner, "b", b"more") == 201
+        held = await market.held(STORE)
+        assert held is not None and (held.bytes, held.entries) == (5, 2)
+        assert abs(held.used_ms - time.time() * 1000) < 60_000
+        assert await put(owner, "full", b"x" * (2 << 20)) == 507, "its limit is the owner's, too"
+        with pytest.raises(StoreInUse):
+            await market.remove(STORE)
+        del living["lease_1"]
+        await until(place.give("one", "run", "lease_1"), 403)
+        assert await market.remove(STORE)
+        assert not await market.remove(STORE) and await market.held(STORE) is None
+        assert await put(owner, "b", b"more") == 404
+        assert [one.name for one in folder.iterdir()] == [".tally-incoming"]
+    with pytest.raises(StoresSilent):
+        await market.held(STORE)
 
 
 async def test_a_market_that_cannot_say_who_lives_lets_nobody_in_and_goes_on(
