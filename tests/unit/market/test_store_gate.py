@@ -65,8 +65,8 @@ class Door:
 
         asked = {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_AUTHORIZATION": said, **more}
         self.body = b"".join(self.gate(asked, start))
-        said: dict[str, Any] = json.loads(self.body) if self.body else {}
-        return int(status[0].split()[0]), said.get("code", "")
+        told: dict[str, Any] = json.loads(self.body) if self.body else {}
+        return int(status[0].split()[0]), told.get("code", "")
 
 
 def test_its_lease_reaches_its_store() -> None:
