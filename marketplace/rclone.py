@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from marketplace.domain.errors import Malformed, Refusal
+from marketplace.domain.errors import Refusal
 from marketplace.domain.work.cluster_store import (
     KEY,
     PASSWORD,
@@ -25,6 +25,8 @@ from marketplace.domain.work.cluster_store import (
 PROGRAM: Final = "rclone"
 REMOTE: Final = "store:"
 """What rclone calls it."""
+_SHELF: Final = "tally_shelf"
+"""And that of the market behind it, which is encrypted: a name that nobody has given already."""
 _AMAZON: Final = "https://s3.amazonaws.com"
 
 
@@ -60,13 +62,14 @@ def of_market(given: StorePass, secrets: Mapping[str, str]) -> Source:
     }
     outer = {
         "TYPE": "crypt",
-        "REMOTE": "shelf:",
+        "REMOTE": f"{_SHELF}:",
         "PASSWORD": obscured(key[:32]),
         "PASSWORD2": obscured(key[32:]),
         "FILENAME_ENCRYPTION": "standard",
         "DIRECTORY_NAME_ENCRYPTION": "true",
     }
-    return Source(REMOTE, want_web(given.url), {**_named("shelf", inner), **_named("store", outer)})
+    named = {**_named(_SHELF, inner), **_named("store", outer)}
+    return Source(REMOTE, want_web(given.url), named)
 
 
 def of_consumer(store: Store, secrets: Mapping[str, str]) -> Source:
@@ -105,13 +108,15 @@ def obscured(text: str) -> str:
             check=True, env=bare(),
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        raise Malformed(f"rclone obscures no password: {type(error).__name__}") from None
+        raise StoreRefused(f"rclone obscures no password: {type(error).__name__}") from None
     return done.stdout.decode().strip()
 
 
 def bare() -> dict[str, str]:
     """Of an rclone that reads no configuration of this host's."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "RCLONE_CONFIG": "/dev/null", "HOME": "/"}
+    kept = {"SYSTEMROOT": os.environ["SYSTEMROOT"]} if "SYSTEMROOT" in os.environ else {}
+    path = os.environ.get("PATH", os.defpath)
+    return {**kept, "PATH": path, "RCLONE_CONFIG": os.devnull, "HOME": "/"}
 
 
 def host_of(url: str) -> str:

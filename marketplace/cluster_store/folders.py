@@ -28,7 +28,9 @@ MOST_ENTRIES: Final = 10_000
 """Files and folders of one store."""
 LOOK_S: Final = 10.0
 HELD_S: Final = 60.0
-"""How much a store holds is looked at no more often, for who asks and writes nothing."""
+"""How much a store holds is looked at no more often, for who asks and writes nothing: that takes no
+lock, which others' writes would wait for.
+"""
 FULL: Final = 507
 _BAD: Final = 400
 
@@ -40,6 +42,7 @@ class Room:
         self._root, self._most, self._spare = root, most, spare
         self._lock = threading.Lock()
         self._used: dict[str, tuple[float, int, int]] = {}
+        self._held: dict[str, tuple[float, int, int]] = {}
 
     def take(self, store: str, size: int, entries: int = 0) -> None:
         """So much more; DAVError 507 where it does not fit."""
@@ -65,23 +68,25 @@ class Room:
             used_s = int((self._root / store).stat().st_mtime)
         except FileNotFoundError:
             return None
-        with self._lock:
-            at, size, count = self._used.get(store, (0.0, 0, 0))
-            if not at or time.monotonic() - at > HELD_S:
-                size, count = self._look(store)
-                self._used[store] = (time.monotonic(), size, count)
+        at, size, count = self._held.get(store, (0.0, 0, 0))
+        if not at or time.monotonic() - at > HELD_S:
+            size, count = self._look(store)
+            self._held[store] = (time.monotonic(), size, count)
         return Held(size, count, used_s)
 
     def remove(self, store: str) -> bool:
-        """It goes, with all that is in it; False: it is not there."""
+        """It is out of reach at once, and then goes with all that is in it; False: it is not
+        there.
+        """
         going = Path(tempfile.mkdtemp(prefix=GOING, dir=self._root))
         try:
             (self._root / store).rename(going / store)
         except FileNotFoundError:
+            going.rmdir()
             return False
-        finally:
-            self.looked_at(store)
-            shutil.rmtree(going)
+        self.looked_at(store)
+        self._held.pop(store, None)
+        threading.Thread(target=shutil.rmtree, args=(going, True), daemon=True).start()
         return True
 
     def looked_at(self, store: str) -> None:

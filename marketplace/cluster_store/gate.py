@@ -17,10 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from marketplace.domain.work.cluster_store import Leave
+from marketplace.domain.work.cluster_store import HEARD_S, Leave
 
-HEARD_S: Final = 30.0
-"""For so long after the market's last word its leases are taken to live."""
 METHODS: Final = frozenset(
     {"OPTIONS", "GET", "HEAD", "PROPFIND", "PUT", "MKCOL", "MOVE", "DELETE"}
 )  # fmt: skip
@@ -124,7 +122,7 @@ class Gate:
         if refused is None:
             return self._app(environ, self._noting(environ, start_response))
         status, code, why = refused
-        return _answer(start_response, status, {"code": code, "message": why}, over=True)
+        return _answer(start_response, status, {"code": code, "message": why})
 
     def _whole(self, store: str, method: str, start_response: StartResponse) -> Iterable[bytes]:
         """The market asks how much is in it, or has it removed."""
@@ -196,19 +194,17 @@ class Gate:
             environ["HTTP_DESTINATION"] = to  # whatever host stands before this server
         if leave.kind == "owner" and not self._shelf.has(store):
             return "404 Not Found", "STORE_GONE", "it was removed, or no cluster wrote to it yet"
-        environ["tally.store"] = store
+        environ["tally.store"], environ["tally.member"] = store, leave.kind == "member"
         return None
 
 
 def _answer(
-    start_response: StartResponse, status: str, said: Mapping[str, object], over: bool = False
+    start_response: StartResponse, status: str, said: Mapping[str, object]
 ) -> Iterable[bytes]:
     body = json.dumps(said).encode()
     headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
     if status.startswith("401"):
         headers.append(("WWW-Authenticate", "Bearer"))
-    if over:  # what it sends is not read: the next request would begin within it
-        headers.append(("Connection", "close"))
     start_response(status, headers)
     return [body]
 

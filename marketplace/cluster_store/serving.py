@@ -9,23 +9,32 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import shutil
+import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from cheroot.wsgi import Server
+from cheroot.wsgi import Gateway_10, Server
 from wsgidav.wsgidav_app import WsgiDAVApp
 
-from marketplace.cluster_store.folders import Room, Stores
+from marketplace.cluster_store.folders import GOING, Room, Stores
 from marketplace.cluster_store.gate import Environ, Gate, Living, StartResponse
 
 THREADS: Final = 32
 IDLE_S: Final = 150
 """A member that is frozen while it writes sends nothing for as long."""
 SWEEP_S: Final = 3600.0
+THROWN: Final = 64 << 20
+THROWN_S: Final = 2.0
+"""Of what a refused request still sends, so many bytes are read, each within this time."""
+PIECE: Final = 64 << 10
+MEMORY: Final = 2 << 30
+"""A member that sends a chunk of gigabytes gets an error, and takes no other's memory."""
 
 
 def app_of(root: Path, most: int, secret: bytes, living: Living) -> Any:
@@ -48,9 +57,10 @@ def app_of(root: Path, most: int, secret: bytes, living: Living) -> Any:
     )  # fmt: skip
 
     def served(environ: Environ, start_response: StartResponse) -> Any:
-        folder = root / environ["tally.store"]
-        folder.mkdir(mode=0o700, exist_ok=True)
-        os.utime(folder)  # when it was used last
+        if environ["tally.member"]:  # its owner makes none, and reading keeps none
+            folder = root / environ["tally.store"]
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.utime(folder)  # when it was used last
         environ.pop("HTTP_AUTHORIZATION", None)
         return dav(environ, start_response)
 
@@ -61,10 +71,39 @@ def sweep(root: Path, keep_s: float, now: float) -> list[str]:
     """Remove stores that nobody used for *keep_s*; which they were."""
     gone: list[str] = []
     for folder in root.iterdir():
-        if len(folder.name) == 32 and folder.is_dir() and now - folder.stat().st_mtime > keep_s:
-            shutil.rmtree(folder, ignore_errors=True)
-            gone.append(folder.name)
+        with suppress(FileNotFoundError):  # its owner removes it just now
+            store = len(folder.name) == 32 and folder.is_dir()
+            left = folder.name.startswith(GOING)  # by a removal that the disk did not let be done
+            if (store or left) and now - folder.stat().st_mtime > keep_s:
+                shutil.rmtree(folder, ignore_errors=True)
+                gone.append(folder.name)
     return gone
+
+
+class Closing(Gateway_10):
+    """Of a request that is answered before it was read to its end, cheroot reads the rest into
+    memory, however long it is, or takes it for the next request. Here a part is thrown away, so
+    that most see the answer, and the connection is closed.
+    """
+
+    def start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+    ) -> Any:
+        """As WSGI has it."""
+        rest = self.req.rfile
+        unread = not rest.closed if self.req.chunked_read else getattr(rest, "remaining", 0) > 0
+        if unread:
+            self.req.close_connection = True
+            _throw_away(rest, self.req.conn.socket)
+        return super().start_response(status, headers, exc_info)
+
+
+def _throw_away(rest: Any, line: socket.socket) -> None:
+    line.settimeout(THROWN_S)
+    left = THROWN
+    with suppress(OSError, ValueError):  # it sends no more, or what is no chunk
+        while left > 0 and (piece := rest.read(min(left, PIECE))):
+            left -= len(piece)
 
 
 def _forever(root: Path, keep_s: float) -> None:
@@ -78,6 +117,7 @@ def main() -> None:
     folder, most, host, port, keep_s = sys.argv[1:]
     root = Path(folder)
     root.mkdir(parents=True, mode=0o700, exist_ok=True)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     secret, living = bytes.fromhex(sys.stdin.readline()), Living()
     server = Server(
         (host, int(port)),
@@ -86,7 +126,11 @@ def main() -> None:
         timeout=IDLE_S,
         server_name="tally",
     )
+    server.gateway = Closing
     server.prepare()
+    # Of a port that the kernel chose cheroot does not say so: who is begun after a crash takes it,
+    # whatever connections of before are not forgotten yet.
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     threading.Thread(target=server.serve, daemon=True).start()
     threading.Thread(target=_forever, args=(root, float(keep_s)), daemon=True).start()
     print(json.dumps({"port": server.bind_addr[1]}), flush=True)  # noqa: T201

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import httpx
+
 from marketplace.cluster_store.process import Shelves, shelving
 from marketplace.domain.work.mesh_relay import RelayPlace
 from marketplace.market.context import Market
 from marketplace.market.leases.stores import InUse
 from marketplace.mesh_relay.process import relaying
-from marketplace.process.own_stores import HttpStores
+from marketplace.process.own_stores import DEADLINE_S, HttpStores
 
 
 @asynccontextmanager
@@ -26,5 +28,8 @@ async def besides(
             await stack.enter_async_context(relaying(relay))
         if shelves is not None:
             place = await stack.enter_async_context(shelving(shelves, InUse(market).look))
-            market.stores, market.own_stores = place, HttpStores(place)
+            # The operator's own server: through no proxy that is set for the world beyond.
+            http = httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False)
+            await stack.enter_async_context(http)
+            market.stores, market.own_stores = place, HttpStores(place, http)
         yield

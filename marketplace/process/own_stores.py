@@ -16,7 +16,6 @@ from marketplace.system import SystemClock
 
 DEADLINE_S: Final = 30.0
 LEAVE_S: Final = 60
-_OK, _GONE, _IN_USE = 200, 404, 409
 
 
 class StoresSilent(Fault):
@@ -27,41 +26,42 @@ class StoresSilent(Fault):
 
 
 class HttpStores:
-    """That at *place*."""
+    """That at *place*, asked by *http*."""
 
-    def __init__(self, place: StorePlace) -> None:
-        self._place = place
+    def __init__(self, place: StorePlace, http: httpx.AsyncClient) -> None:
+        self._place, self._http = place, http
 
     async def held(self, store: str) -> StoreHeld | None:
         """What is in it; None: there is none. StoresSilent."""
-        answer = await self._asked("GET", store)
-        if answer.status_code == _GONE:
-            return None
+        said = await self._asked("GET", store)
         try:
-            said = cast("dict[str, Any]", answer.json())
+            if said.get("code") == "STORE_GONE":
+                return None
             return StoreHeld(
                 int(said["bytes"]), int(said["entries"]), int(said["used_s"]) * 1000
             )  # fmt: skip
         except (ValueError, KeyError, TypeError) as error:
-            raise StoresSilent(f"it does not say how much is in a store: {error}") from error
+            raise StoresSilent(f"it does not say how much is in a store: {said}") from error
 
     async def remove(self, store: str) -> bool:
         """It, with all that is in it; False: there is none. StoreInUse, StoresSilent."""
-        answer = await self._asked("DELETE", store)
-        if answer.status_code == _IN_USE:
+        said = await self._asked("DELETE", store)
+        if said.get("code") == StoreInUse.code:
             raise StoreInUse("a member of a cluster that runs uses it")
-        return answer.status_code == _OK
+        if said.get("removed") is not True and said.get("code") != "STORE_GONE":
+            raise StoresSilent(f"it does not say that a store is gone: {said}")
+        return "removed" in said
 
-    async def _asked(self, method: str, store: str) -> httpx.Response:
+    async def _asked(self, method: str, store: str) -> dict[str, Any]:
+        """What it says, by its own word: whatever else stands at that address says it not."""
         until = SystemClock().now_ms() // 1000 + LEAVE_S
         given = self._place.let(Leave("market", store, until_s=until))
         head = {"Authorization": f"Bearer {given.token}"}
         try:
-            async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
-                answer = await http.request(method, given.url, headers=head)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            answer = await self._http.request(method, given.url, headers=head)
+            said = answer.json()
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise StoresSilent(str(error) or type(error).__name__) from error
-        known = (_OK, _GONE, _IN_USE) if method == "DELETE" else (_OK, _GONE)
-        if answer.status_code not in known:
+        if not isinstance(said, dict):
             raise StoresSilent(f"status {answer.status_code}")
-        return answer
+        return cast("dict[str, Any]", said)

@@ -175,7 +175,7 @@ async def handled(made: Processes, step: int) -> None:
     read = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:m0.now", env=mine)
     assert int("".join(read.out).split()[1]) >= step
     draft = made.home / "more"
-    draft.write_text("from its owner\n")
+    draft.write_text("from another machine")
     more = ("--", "copyto", str(draft), "store:more")
     assert (await tally("store", "rclone", "run-1", *at, *more, env=mine)).process.returncode == 0
     assert "STORE_IN_USE" in str(await tally("store", "remove", "run-1", *at, "--yes", env=mine))
@@ -187,8 +187,18 @@ async def handled(made: Processes, step: int) -> None:
 async def removed(made: Processes) -> None:
     """Once no cluster uses it: what its owner put there was there until then."""
     mine, at = {"TALLY_HOME": str(made.home / "consumer")}, ("--market", made.market_url)
-    kept = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:more", env=mine)
-    assert [line.strip() for line in kept.out] == ["from its owner"], kept
+    draft, again = made.home / "more", made.home / "again"
+    copy = ("--", "copy", "store:more", str(again))
+    for words in ("from its owner", "From its owner"):  # equally long: its size alone tells nothing
+        draft.write_text(words)
+        for more in (("--", "copyto", str(draft), "store:more"), copy):
+            done = await tally("store", "rclone", "run-1", *at, *more, env=mine)
+            assert done.process.returncode == 0, done
+        assert (again / "more").read_text() == words
+    beside = ("--", "copyto", "store:more", "store:beside")  # the server itself copies nothing
+    assert (await tally("store", "rclone", "run-1", *at, *beside, env=mine)).process.returncode == 0
+    none = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:none", env=mine)
+    assert none.process.returncode in (3, 4), "as rclone says that there is none"
 
     async def goes() -> bool:
         said = await tally("store", "remove", "run-1", *at, "--yes", env=mine)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Mapping
 from typing import Annotated
 
 import anyio
@@ -14,9 +16,10 @@ from marketplace.cli.shared.consumer import reading
 from marketplace.cli.shared.options import DEFAULT_MARKET, Home, Json, Where
 from marketplace.cli.shared.options import Market as MarketOption
 from marketplace.cli.shared.printing import print_json, print_table
-from marketplace.cli.shared.refusals import Declined
+from marketplace.cli.shared.refusals import Declined, guarded
 from marketplace.cli.shared.screen import out
 from marketplace.cli.shared.tables import when
+from marketplace.domain.work.cluster_store import Store
 
 app = typer.Typer(
     help="What your clusters left in the market's stores: list it, get at it, remove it.",
@@ -70,19 +73,20 @@ def rclone_(
     tally store rclone run-1 -- lsl store: · tally store rclone run-1 -- copy store: ./run-1
     """
 
-    async def story() -> int:
+    async def story() -> Mapping[str, str]:
         from marketplace.client.sdk import stores
 
         async with reading(Where(market, "", "", home)) as opened:
-            found = await stores.environment(opened, name)
-        # Its own messages and questions are the user's, and so is its exit code.
-        done = await anyio.run_process(
-            [rclone.PROGRAM, *arguments], stdin=None, stdout=None, stderr=None, check=False,
-            env=dict(os.environ) | dict(found),
-        )  # fmt: skip
-        return done.returncode
+            return await stores.environment(opened, name)
 
-    run_story(story)
+    found: Mapping[str, str] = guarded(lambda: anyio.run(story))
+    environment = {**os.environ, **found}
+    line = [rclone.PROGRAM, *arguments]
+    if os.name == "nt":
+        raise typer.Exit(subprocess.run(line, env=environment, check=False).returncode)
+    # It takes our place: what it asks and says is the user's, it hears signals itself (a mount that
+    # is killed stays behind), and its exit code is ours.
+    os.execvpe(line[0], line, environment)
 
 
 @app.command()
@@ -94,12 +98,13 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Remove a store with all that lies in it; nothing brings it back."""
-    if not yes and not typer.confirm(f"remove {name} with all that lies in it?"):
-        raise Declined("nothing was removed")
 
     async def story() -> None:
         from marketplace.client.sdk import stores
 
+        asked = f"remove {Store(name).name} with all that lies in it?"
+        if not yes and not typer.confirm(asked, err=True):
+            raise Declined("nothing was removed")
         async with reading(Where(market, "", "", home)) as opened:
             await stores.removed(opened, name)
         if as_json:

@@ -29,6 +29,8 @@ KEY: Final = "STORE_KEY"
 """The secret that what the market keeps is encrypted with; its consumer's side makes it."""
 USER: Final = "STORE_USER"
 PASSWORD: Final = "STORE_PASSWORD"
+HEARD_S: Final = 30
+"""For so long after the market's last word its server takes leases to live."""
 OF_STORE: Final = frozenset({KEY, USER, PASSWORD})
 """Secrets of a member's host, which the workload does not get."""
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")

@@ -9,15 +9,17 @@ from collections.abc import Iterable
 from typing import Final
 
 from marketplace.domain.errors import NotFound
-from marketplace.domain.work.cluster_store import StorePass, StorePlace, id_of
+from marketplace.domain.work.cluster_store import HEARD_S, StorePass, StorePlace, id_of
 from marketplace.market.accounts.access import Caller, audit
-from marketplace.market.base.errors import StoreNone
+from marketplace.market.base.errors import StoreInUse, StoreNone
 from marketplace.market.base.ports import Change, OwnStores, StoreHeld
-from marketplace.market.base.records import KeptStore
+from marketplace.market.base.records import KeptStore, Record
 from marketplace.market.context import Market
 
 LENT_MS: Final = 3_600_000
 """Leave is given for so long."""
+_UNTOLD_MS: Final = HEARD_S * 1000
+"""Of a lease that asked for its store so lately the server may not have been told yet."""
 
 
 async def known(
@@ -45,21 +47,24 @@ async def lend(market: Market, who: Caller, name: str) -> tuple[StorePass, int]:
     who.may("blobs")
     await _named(market, who, name)
     until_s = (market.now + LENT_MS) // 1000
+    await market.store.apply(Change(puts=[audit(market, who, "store.lend", name, {})]))
     return place.lend(who.account, name, until_s), until_s * 1000
 
 
 async def remove(market: Market, who: Caller, name: str) -> None:
-    """The account's store *name* goes with all that is in it. StoreNone, Forbidden, NotFound,
-    StoreInUse, Fault.
+    """The account's store *name* goes with all that is in it, if its server has it still.
+    StoreNone, Forbidden, NotFound, StoreInUse, Fault.
     """
     _, server = _own(market)
     who.may("blobs")
     known = await _named(market, who, name)
-    there = await server.remove(id_of(who.account, name))
+    if market.now - known.used_ms < _UNTOLD_MS:
+        raise StoreInUse(f"a member of a cluster asked for {name} within half a minute")
+    await server.remove(id_of(who.account, name))
+    again = await market.store.get(KeptStore, who.account, name)
+    drops: list[Record] = [known] if again == known else []  # else a cluster began to use it
     note = audit(market, who, "store.remove", name, {})
-    await market.store.apply(Change(drops=[known], puts=[note]))
-    if not there:
-        raise NotFound(f"there is no store {name} any more")
+    await market.store.apply(Change(drops=drops, puts=[note]))
 
 
 async def _named(market: Market, who: Caller, name: str) -> KeptStore:

@@ -4,10 +4,12 @@ with it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -101,9 +103,12 @@ async def test_the_market_asks_how_much_is_there_and_removes_what_nobody_uses(
     async def look() -> dict[str, str]:
         return living
 
-    async with shelving(Shelves(SECRET, folder, 1), look) as place:
+    async with (
+        httpx.AsyncClient(timeout=10) as http,
+        shelving(Shelves(SECRET, folder, 1), look) as place,
+    ):
         assert not list(folder.glob(".tally-going-*"))
-        market = HttpStores(place)
+        market = HttpStores(place, http)
         owner = place.lend("one", "run", int(time.time()) + 60)
         assert await market.held(STORE) is None and await put(owner, "a", b"x") == 404
         await until(place.give("one", "run", "lease_1"), 201)
@@ -119,9 +124,75 @@ async def test_the_market_asks_how_much_is_there_and_removes_what_nobody_uses(
         assert await market.remove(STORE)
         assert not await market.remove(STORE) and await market.held(STORE) is None
         assert await put(owner, "b", b"more") == 404
-        assert [one.name for one in folder.iterdir()] == [".tally-incoming"]
-    with pytest.raises(StoresSilent):
-        await market.held(STORE)
+        with anyio.fail_after(10):
+            while [one.name for one in folder.iterdir()] != [".tally-incoming"]:  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "nothing is here"), (404, "{}"), (200, "<html>"), (200, "{}"), (200, "[]"), (502, "{}"),
+     (503, '{"code": "STORE_BLIND", "message": "the market says nothing just now"}')],
+)  # fmt: skip
+async def test_whatever_else_stands_at_the_stores_address_is_not_taken_for_their_server(
+    status: int, said: str
+) -> None:
+    """A proxy that knows no such name says 404: nothing is taken for gone by that."""
+    answers = httpx.MockTransport(lambda _: httpx.Response(status, text=said))
+    async with httpx.AsyncClient(transport=answers) as http:
+        market = HttpStores(StorePlace("https://stores.example", SECRET), http)
+        for asked in (market.held, market.remove):
+            with pytest.raises(StoresSilent) as silent:
+                await asked(STORE)
+    assert "STORE_BLIND" not in said or "STORE_BLIND" in silent.value.message
+
+
+def peak_mib(pid: int) -> int:
+    """The most memory that it had, MiB."""
+    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(row.split()[1]) for row in rows if row.startswith("VmHWM")) // 1024
+
+
+async def refused(at: StorePlace, head: str, body: bytes, pieces: int) -> bytes:
+    """All that comes for a request of that *head*, whose *body* is sent so often, to the end."""
+    parts = urlsplit(at.url)
+    line = await anyio.connect_tcp(str(parts.hostname), int(parts.port or 0))
+    came = b""
+    async with line, anyio.create_task_group() as tasks:
+
+        async def send() -> None:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await line.send(head.encode())
+                for _ in range(pieces):
+                    await line.send(body)
+
+        tasks.start_soon(send)
+        with contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            while True:
+                came += await line.receive()
+        tasks.cancel_scope.cancel()
+    return came
+
+
+async def test_what_a_refused_request_still_sends_is_neither_kept_nor_taken_for_the_next(
+    tmp_path: Path,
+) -> None:
+    """By who has no token, however much; the answer comes, where it is not all too much."""
+    folder = tmp_path / "stores"
+    async with shelving(Shelves(SECRET, folder, 1), look) as place:
+        (pid,) = servers(folder)
+        before = peak_mib(pid)
+        put_, host = f"PUT /{STORE}/a HTTP/1.1\r\nHost: x\r\n", "Content-Length: "
+        mib = b"x" * (1 << 20)
+        come = await refused(place, f"{put_}{host}{16 << 20}\r\n\r\n", mib, 16)
+        assert come.startswith(b"HTTP/1.1 401") and b"STORE_TOKEN" in come
+        await refused(place, f"{put_}{host}{400 << 20}\r\n\r\n", mib, 400)
+        assert peak_mib(pid) - before < 64
+        inner = f"GET /{STORE}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        chunk = f"{len(inner):x}\r\n".encode() + inner + b"\r\n0\r\n\r\n"
+        come = await refused(place, f"{put_}Transfer-Encoding: chunked\r\n\r\n", chunk, 1)
+        assert come.count(b"HTTP/1.1 ") == 1 and come.startswith(b"HTTP/1.1 401")
+        assert servers(folder) == [pid], "it is there still"
 
 
 async def test_a_market_that_cannot_say_who_lives_lets_nobody_in_and_goes_on(

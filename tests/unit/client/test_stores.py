@@ -56,16 +56,18 @@ def test_it_is_led_by_its_environment_to_what_the_purse_decrypts() -> None:
     place = Place()
     found, key = environment(place), key_of(CONSUMER.seed, "run-1")
     assert place.asked == ["/v1/stores/run-1/pass"]
-    assert found["RCLONE_CONFIG_SHELF_URL"] == THERE
-    assert found["RCLONE_CONFIG_SHELF_BEARER_TOKEN"] == "owner.x.1.y"
+    assert found["RCLONE_CONFIG_TALLY_SHELF_URL"] == THERE
+    assert found["RCLONE_CONFIG_TALLY_SHELF_BEARER_TOKEN"] == "owner.x.1.y"
     assert found["RCLONE_CONFIG_STORE_PASSWORD"] == f"obscured {key[:32]}"
-    assert all(one.startswith("RCLONE_CONFIG_") for one in found)
-    assert environment(Place("http://127.0.0.1:8000", HERE))["RCLONE_CONFIG_SHELF_URL"] == HERE
+    assert all(one.startswith("RCLONE_") for one in found)
+    assert (
+        environment(Place("http://127.0.0.1:8000", HERE))["RCLONE_CONFIG_TALLY_SHELF_URL"] == HERE
+    )
 
 
 @pytest.mark.parametrize("at", [HERE, "http://stores.example/", "file:///etc", "https://a@b/"])
-def test_a_market_leads_nobody_into_their_own_network_nor_past_tls(at: str) -> None:
-    with pytest.raises(Malformed):
+def test_a_market_that_is_reached_by_tls_leads_nobody_past_it(at: str) -> None:
+    with pytest.raises(AnswerUnreadable):
         environment(Place(at=at))
 
 

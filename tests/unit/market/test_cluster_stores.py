@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from marketplace.domain.errors import Forbidden, Malformed, NotFound
+from marketplace.domain.errors import Fault, Forbidden, Malformed, NotFound
 from marketplace.domain.protocol import wire
 from marketplace.domain.work.cluster_store import KEY, Leave, Store, StorePlace, id_of
 from marketplace.market.accounts import stores as owned
@@ -176,6 +176,20 @@ class Server:
         return self.there.pop(store, None) is not None
 
 
+class StoresAway(Fault):
+    """Its server does not answer."""
+
+
+class Away:
+    """A server that does not."""
+
+    async def held(self, store: str) -> StoreHeld | None:
+        raise StoresAway(store)
+
+    async def remove(self, store: str) -> bool:
+        raise StoresAway(store)
+
+
 ACCOUNT = ME.key_hash.hex()
 ALL = Caller(ACCOUNT, frozenset({"read", "jobs", "blobs"}), None)
 
@@ -221,10 +235,17 @@ def test_nobody_else_reaches_or_removes_it_and_nobody_while_it_is_used() -> None
                 await owned.remove(made.market, who, "run-1")
         assert await owned.known(made.market, another, None, 10) == []
         server.used.add(store)
-        with pytest.raises(StoreInUse):
-            await owned.remove(made.market, ALL, "run-1")
+        for _ in range(2):  # it asked so lately that its server may not know; then that does
+            with pytest.raises(StoreInUse):
+                await owned.remove(made.market, ALL, "run-1")
+            made.clock.ms += 60_000
         assert made.all(KeptStore) and len(server.there) == 2
         server.used.clear()
+        with pytest.raises(StoresAway):
+            made.market.own_stores = Away()
+            await owned.remove(made.market, ALL, "run-1")
+        assert made.all(KeptStore), "what did not go is listed still"
+        made.market.own_stores = server
         await owned.remove(made.market, ALL, "run-1")
         assert not made.all(KeptStore) and store not in server.there and len(server.there) == 1
         assert [one.action for one in made.all(Audit) if one.action == "store.remove"]
@@ -233,5 +254,40 @@ def test_nobody_else_reaches_or_removes_it_and_nobody_while_it_is_used() -> None
         made.market.stores = made.market.own_stores = None
         with pytest.raises(StoreNone):
             await owned.known(made.market, ALL, None, 10)
+
+    anyio.run(go)
+
+
+def test_a_store_that_a_cluster_begins_to_use_while_it_goes_is_listed_still() -> None:
+    async def go() -> None:
+        made, _ = await world()
+        lease = leases(made)[0]
+
+        class Slow(Server):
+            async def remove(self, store: str) -> bool:
+                made.clock.ms += 1
+                await stores.asked(made.market, lease.provider, wire.StoreAsked(lease.id))
+                return await super().remove(store)
+
+        made.market.own_stores = Slow(id_of(ACCOUNT, "run-1"))
+        await stores.asked(made.market, lease.provider, wire.StoreAsked(lease.id))
+        made.clock.ms += 60_000
+        await owned.remove(made.market, ALL, "run-1")
+        assert [one.name for one in made.all(KeptStore)] == ["run-1"]
+
+    anyio.run(go)
+
+
+def test_what_its_server_removed_already_is_removed() -> None:
+    """So one that is asked twice, since the first answer was lost, says the same."""
+
+    async def go() -> None:
+        made, _ = await world()
+        lease = leases(made)[0]
+        made.market.own_stores = Server()
+        await stores.asked(made.market, lease.provider, wire.StoreAsked(lease.id))
+        made.clock.ms += 60_000
+        await owned.remove(made.market, ALL, "run-1")
+        assert not made.all(KeptStore)
 
     anyio.run(go)
