@@ -1,7 +1,16 @@
+from socket import socket
 from typing import Any
+
+class Gateway_10:
+    req: Any
+    def start_response(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = ...
+    ) -> Any: ...
 
 class Server:
     bind_addr: tuple[str, int]
+    gateway: type[Gateway_10]
+    socket: socket
     def __init__(
         self,
         bind_addr: tuple[str, int],
