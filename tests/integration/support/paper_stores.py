@@ -25,5 +25,5 @@ def on_paper(market: Market) -> None:
 
 
 async def named(market: Market, account: str, name: str) -> None:
-    """A cluster of the account's used one that is called so."""
-    await market.store.apply(Change(raises=[KeptStore(account, name, market.now)]))
+    """A cluster of the account's used one that is called so, a minute ago."""
+    await market.store.apply(Change(raises=[KeptStore(account, name, market.now - 60_000)]))
