@@ -155,12 +155,14 @@ prove: install docker packages generator stacks
 nightly: nightly-unit nightly-integration nightly-e2e nightly-alone
 
 RARELY := nightly and not alone and not gpu
+# Nearly each of them is alone in its file: they go to whoever is free, the longest first.
+TO_THE_FREE := --dist worksteal -p tests.schedule
 
 nightly-unit: install docker packages stacks
-	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
+	$(PYTEST) tests/unit tests/contracts tests/benchmarks -n 2 $(TO_THE_FREE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
 
 nightly-integration: install docker packages
-	$(PYTEST) tests/integration -n 3 $(BY_FILE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
+	$(PYTEST) tests/integration -n 3 $(TO_THE_FREE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
 
 nightly-e2e: install docker packages
 	$(PYTEST) tests/e2e -n 3 $(BY_FILE) -m '$(RARELY)' --timeout 10800 -rs $(SHOWN) --durations 0
