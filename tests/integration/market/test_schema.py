@@ -68,7 +68,8 @@ def _run(
         "--checks", "not_a_server_error,status_code_conformance,content_type_conformance",
         "--exclude-path-regex", "(logs|events|logout)$",  # streams end with their job; see the spine
         "--max-examples", str(examples), "--phases", phases,
-        "--request-timeout", "30", "--seed", "7", "--no-color",
+        "--request-timeout", "60",  # a look at a service's load may wait for 30 s
+        "--seed", "7", "--no-color",
     ]  # fmt: skip
     return subprocess.run(
         command, capture_output=True, text=True, timeout=1700, check=False, cwd=folder
