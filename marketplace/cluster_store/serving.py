@@ -117,7 +117,7 @@ def main() -> None:
     folder, most, host, port, keep_s = sys.argv[1:]
     root = Path(folder)
     root.mkdir(parents=True, mode=0o700, exist_ok=True)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     secret, living = bytes.fromhex(sys.stdin.readline()), Living()
     server = Server(
         (host, int(port)),

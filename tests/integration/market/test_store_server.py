@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -193,6 +194,31 @@ async def test_what_a_refused_request_still_sends_is_neither_kept_nor_taken_for_
         come = await refused(place, f"{put_}Transfer-Encoding: chunked\r\n\r\n", chunk, 1)
         assert come.count(b"HTTP/1.1 ") == 1 and come.startswith(b"HTTP/1.1 401")
         assert servers(folder) == [pid], "it is there still"
+
+
+async def test_a_chunk_of_gigabytes_takes_nobodys_memory(tmp_path: Path) -> None:
+    """By a member, of whose chunks cheroot reads each as a whole. Others write on."""
+    folder, living = tmp_path / "stores", {"lease_1": STORE}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), lives) as place:
+        given = place.give("one", "run", "lease_1")
+        await until(given, 201)
+        (pid,) = servers(folder)
+        head = (
+            f"PUT /{STORE}/b HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {given.token}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n"
+        )
+        limit = resource.prlimit(pid, resource.RLIMIT_DATA)[0]
+        first = f"{limit + 1:x}\r\n".encode() + b"x" * 1000
+        with anyio.fail_after(20):
+            come = await refused(place, head, first, 1)
+        assert not come.startswith(b"HTTP/1.1 2")
+        assert peak_mib(pid) < 512 and servers(folder) == [pid]
+        assert await put(given, "a", b"y") == 204
+        assert not (folder / STORE / "b").exists()
 
 
 async def test_a_market_that_cannot_say_who_lives_lets_nobody_in_and_goes_on(
