@@ -22,7 +22,7 @@ class StoresSilent(Fault):
     """The server of the market's stores does not answer as one."""
 
     code = "STORES_SILENT"
-    remedy = "is the process that has --store-folder running, and reached by --store-url?"
+    remedy = "is the market's process that has --store running, and reached by its --store-url?"
 
 
 class HttpStores:

@@ -11,7 +11,9 @@ class Store(Answer):
     name: str = told("as `cluster.store.name` of a job file says")
     bytes: int = told("all that lies there, encrypted")
     entries: int = told("files and folders")
-    used_at_ms: int = told("when it was written or read last, ms since 1970, UTC")
+    used_at_ms: int = told(
+        "when a cluster used it last, or its owner wrote to it, ms since 1970, UTC"
+    )
 
 
 class Stores(Answer):

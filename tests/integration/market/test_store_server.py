@@ -126,7 +126,7 @@ async def test_the_market_asks_how_much_is_there_and_removes_what_nobody_uses(
         assert not await market.remove(STORE) and await market.held(STORE) is None
         assert await put(owner, "b", b"more") == 404
         with anyio.fail_after(10):
-            while [one.name for one in folder.iterdir()] != [".tally-incoming"]:  # noqa: ASYNC110
+            while [one.name for one in folder.iterdir()] != [".tally-incoming"]:  # noqa: ASYNC110  a disk tells nobody
                 await anyio.sleep(0.02)
 
 

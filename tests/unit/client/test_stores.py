@@ -48,8 +48,11 @@ def environment(place: Place, name: str = "run-1") -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def obscured(text: str) -> str:
+        return f"obscured {text}"
+
     monkeypatch.setattr(rclone, "is_here", lambda: True)
-    monkeypatch.setattr(rclone, "obscured", lambda text: f"obscured {text}")  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(rclone, "obscured", obscured)
 
 
 def test_it_is_led_by_its_environment_to_what_the_purse_decrypts() -> None:
