@@ -96,7 +96,7 @@ class Daemon:
         self.alarms: deque[tuple[int, str, str]] = deque(maxlen=50)
         self._drivers: dict[str, Reconciler] = {}
         self._workloads = Workloads(parts.runtimes, self.lease, self.raise_alarm)
-        self._logs = Logs(self.link, self.shipping, self.leases, self.handle)
+        self._logs = Logs(self.link, self.shipping, self.leases, self.lease, self.handle)
         self._group: anyio.abc.TaskGroup | None = None
         self._chain: Chain | None = None
 
@@ -350,7 +350,7 @@ class Daemon:
         """Collect outputs; send what is left of the log."""
         if lease.handle is None:
             return Collected(lease.id)
-        await self._logs.ship(lease)
+        await self._logs.ship(lease.id)
         wanted = (DESTROYED,) if lease.job.is_volume else lease.job.outputs
         if not wanted:
             return Collected(lease.id)

@@ -14,40 +14,43 @@ from adapter.daemon.transfers import Transfers, logged
 
 
 class Logs:
-    """*leases* are those of now; *handle* takes what was sent of a lease's log."""
+    """*leases* are those of now, *lease* one of them; *handle* takes what was sent of its log."""
 
     def __init__(
         self,
         link: Market,
         shipping: Transfers,
         leases: Callable[[], Iterable[Lease]],
+        lease: Callable[[str], Lease | None],
         handle: Callable[[Event], Awaitable[None]],
     ) -> None:
         self._link = link
         self._shipping = shipping
         self._leases = leases
+        self._lease = lease
         self._handle = handle
+        self._under_way: dict[str, anyio.Event] = {}  # leases whose log is being sent; its end
 
     async def run(self) -> None:
         """Every second what is new, of each lease by itself: a flood delays its own log alone."""
-        under_way: set[str] = set()
-
-        async def ship(lease: Lease) -> None:
-            try:
-                await self.ship(lease)
-            finally:
-                under_way.discard(lease.id)
-
         async with anyio.create_task_group() as group:
             while True:
                 for lease in list(self._leases()):
-                    if lease.runs and self._link.up and lease.id not in under_way:
-                        under_way.add(lease.id)
-                        group.start_soon(ship, lease)
+                    if lease.runs and self._link.up and lease.id not in self._under_way:
+                        group.start_soon(self.ship, lease.id)
                 await anyio.sleep(PERIOD_MS / 1000)
 
-    async def ship(self, lease: Lease) -> None:
-        """What is new of one lease's log."""
-        event = logged(lease, await self._shipping.pump(lease, lease.log_offset))
-        if event is not None:
-            await self._handle(event)
+    async def ship(self, name: str) -> None:
+        """What is new of the log of lease *name*, from where the call before this one ended."""
+        while (before := self._under_way.get(name)) is not None:
+            await before.wait()
+        over = self._under_way[name] = anyio.Event()
+        try:
+            lease = self._lease(name)
+            if lease is not None:
+                event = logged(lease, await self._shipping.pump(lease, lease.log_offset))
+                if event is not None:
+                    await self._handle(event)
+        finally:
+            del self._under_way[name]
+            over.set()

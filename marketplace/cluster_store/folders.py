@@ -89,6 +89,10 @@ class Room:
         threading.Thread(target=shutil.rmtree, args=(going, True), daemon=True).start()
         return True
 
+    def is_file(self, path: str) -> bool:
+        """Whether a file is at *path*, which begins with its store."""
+        return (self._root / path.strip("/")).is_file()
+
     def looked_at(self, store: str) -> None:
         """Something went: it is looked at again."""
         with self._lock:

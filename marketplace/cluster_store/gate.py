@@ -17,16 +17,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from marketplace.cluster_store.habits import Environ, Habits
 from marketplace.domain.work.cluster_store import HEARD_S, Leave
 
 METHODS: Final = frozenset(
     {"OPTIONS", "GET", "HEAD", "PROPFIND", "PUT", "MKCOL", "MOVE", "DELETE"}
 )  # fmt: skip
-SPARED_S: Final = 10.0
 HIDDEN: Final = ".tally-"
 """Begins the names of what is on its way."""
 
-Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
@@ -92,6 +91,10 @@ class Shelf(Protocol):
         """It goes, with all that is in it; False: it is not there."""
         ...
 
+    def is_file(self, path: str) -> bool:
+        """Whether a file is at *path*, which begins with its store."""
+        ...
+
 
 class Gate:
     """Before *app*, which serves all stores below ``/``; *shelf*: has them as a whole."""
@@ -105,8 +108,7 @@ class Gate:
         self._secret = secret
         self._living = living
         self._now_s = now_s
-        self._lock = threading.Lock()
-        self._failed: dict[str, float] = {}
+        self._habits = Habits(shelf.is_file)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
@@ -118,9 +120,15 @@ class Gate:
                 return self._whole(leave.store, environ["REQUEST_METHOD"], start_response)
         except Unheard:
             refused = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
-        refused = refused or self._spared(environ)
+        refused = refused or self._habits.refuse(environ)
         if refused is None:
-            return self._app(environ, self._noting(environ, start_response))
+            noted = self._habits.noting(environ)
+
+            def answer(status: str, *more: Any) -> Any:
+                noted(status)
+                return start_response(status, *more)
+
+            return self._app(environ, answer)
         status, code, why = refused
         return _answer(start_response, status, {"code": code, "message": why})
 
@@ -139,33 +147,6 @@ class Gate:
             why = {"code": "STORE_GONE", "message": "there is no such store"}
             return _answer(start_response, "404 Not Found", why)
         return _answer(start_response, "200 OK", said)
-
-    def _noting(self, environ: Environ, start_response: StartResponse) -> StartResponse:
-        """Which files could not be written."""
-        path = environ["PATH_INFO"]
-
-        def answered(status: str, *more: Any) -> Any:
-            if environ["REQUEST_METHOD"] == "PUT" and status[:1] != "2":
-                now = time.monotonic()
-                with self._lock:
-                    self._failed = {
-                        one: at for one, at in self._failed.items() if now - at < SPARED_S
-                    } | {path: now}
-            return start_response(status, *more)
-
-        return answered
-
-    def _spared(self, environ: Environ) -> tuple[str, str, str] | None:
-        """rclone removes what it could not write (``backend/webdav``, ``Update``), thus the file of
-        before with it, which is here still: that one removal is refused, and it minds that not.
-        """
-        if environ["REQUEST_METHOD"] != "DELETE":
-            return None
-        with self._lock:
-            at = self._failed.pop(environ["PATH_INFO"], None)
-        if at is None or time.monotonic() - at > SPARED_S:
-            return None
-        return "409 Conflict", "STORE_KEPT", "its last write failed: what was there before stays"
 
     def _refused(self, leave: Leave | None, environ: Environ) -> tuple[str, str, str] | None:
         if leave is None:
@@ -194,7 +175,8 @@ class Gate:
             environ["HTTP_DESTINATION"] = to  # whatever host stands before this server
         if leave.kind == "owner" and not self._shelf.has(store):
             return "404 Not Found", "STORE_GONE", "it was removed, or no cluster wrote to it yet"
-        environ["tally.store"], environ["tally.member"] = store, leave.kind == "member"
+        environ["tally.store"] = store
+        environ["tally.lease"] = leave.lease if leave.kind == "member" else ""
         return None
 
 

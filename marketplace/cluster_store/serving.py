@@ -57,7 +57,7 @@ def app_of(root: Path, most: int, secret: bytes, living: Living) -> Any:
     )  # fmt: skip
 
     def served(environ: Environ, start_response: StartResponse) -> Any:
-        if environ["tally.member"]:  # its owner makes none, and reading keeps none
+        if environ["tally.lease"]:  # its owner makes none, and reading keeps none
             folder = root / environ["tally.store"]
             folder.mkdir(mode=0o700, exist_ok=True)
             os.utime(folder)  # when it was used last

@@ -173,6 +173,7 @@ async def handled(made: Processes, step: int) -> None:
     (one,) = json.loads("".join(listed.out))
     assert one["name"] == "run-1" and one["bytes"] > 0 and one["entries"] >= 3
     read = await tally("store", "rclone", "run-1", *at, "--", "cat", "store:m0.now", env=mine)
+    assert read.process.returncode == 0, read
     assert int("".join(read.out).split()[1]) >= step
     draft = made.home / "more"
     draft.write_text("from another machine")

@@ -13,9 +13,14 @@ from marketplace import disk
 
 
 def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
-    """Copy what Docker has and *logs* has not.  Docker's stamp of the last line is the *cursor*."""
+    """Copy what Docker has and *logs* has not.  One at a time for each lease.
+
+    The *cursor*: Docker's stamp of the last line, and where that line ends in *logs*.  What lies
+    behind it was copied by one that was ended before it moved the cursor.
+    """
     limit = int(container.labels.get("tally.log_kib", "1024")) << 10
-    last = cursor.read_text() if cursor.exists() else ""
+    last, _, end = (cursor.read_text() if cursor.exists() else " 0").partition(" ")
+    known = max(0, logs.end(lease) - int(end)) if end else 0
     since = int(milliseconds(last) or 0) // 1000 if last else None
     found = container.logs(stream=True, timestamps=True, since=since, follow=False)
     fresh = bytearray()
@@ -31,8 +36,9 @@ def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
             fresh += text
             newest = when
     if fresh:
-        logs.append(lease, bytes(fresh), limit)
-        disk.write_whole(cursor, newest.encode())
+        if len(fresh) > known:
+            logs.append(lease, bytes(fresh[known:]), limit)
+        disk.write_whole(cursor, f"{newest} {logs.end(lease)}".encode())
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:

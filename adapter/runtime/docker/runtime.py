@@ -93,6 +93,7 @@ class DockerRuntime:
         self.shelf = Shelf(self.config.state / "images.json")
         self._signatures = Signatures(read_keys(self.config.signed_by))
         self._lock = threading.Lock()
+        self._copying: dict[str, threading.Lock] = {}  # of each lease's log, one thread at a time
         self._outages = Outages(self.config.host)
         self.networks = Networks(self.config, self.firewall, self._docker)
 
@@ -350,7 +351,8 @@ class DockerRuntime:
     # -- logs, exec, outputs -------------------------------------------------------------------
 
     def _sync_logs(self, handle: Handle) -> None:
-        copy_new(self._get(handle), handle.lease, self._logs, self._cursor(handle.lease))
+        with self._copying.setdefault(handle.lease, threading.Lock()):
+            copy_new(self._get(handle), handle.lease, self._logs, self._cursor(handle.lease))
 
     def _cursor(self, lease: str) -> Path:
         return self.config.state / "logs" / f"{lease}.cursor"
@@ -376,6 +378,7 @@ class DockerRuntime:
         Workspace(self.config.state, handle.lease).remove()
         self._disks.forget(handle.lease)
         self._cursor(handle.lease).unlink(missing_ok=True)
+        self._copying.pop(handle.lease, None)
 
     def _note(self, lease: str, reason: ExitReason) -> None:
         """Keep why a workload is being ended; the first reason stands."""

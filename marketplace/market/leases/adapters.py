@@ -316,24 +316,24 @@ class Adapters:
     async def _log(self, provider: str, chunk: wire.LogChunk) -> None:
         job, _ = await self.owner(provider, chunk.lease)
         tail = await self._tail(chunk.lease)
-        if tail.chunks and chunk.offset < sum(tail.chunks[-1]):
-            return  # known already
-        record = LogRecord(
-            chunk.lease, job, chunk.offset, chunk.stream[:10], chunk.data, self.market.now
-        )
+        known = max(0, sum(tail.chunks[-1]) - chunk.offset) if tail.chunks else 0
+        if known and known >= len(chunk.data):
+            return
+        offset, data = chunk.offset + known, chunk.data[known:]
+        record = LogRecord(chunk.lease, job, offset, chunk.stream[:10], data, self.market.now)
         change = Change(puts=[record], topics=[f"log:{job}"])
-        counted = max(len(chunk.data), LOG_ROW)
+        counted = max(len(data), LOG_ROW)
         size = tail.size + counted
         dropped = 0
-        for offset, length in tail.chunks:
+        for older, length in tail.chunks:
             if size <= self.market.settings.log_limit:
                 break
-            change.drops.append(LogRecord(chunk.lease, job, offset, "", b""))
+            change.drops.append(LogRecord(chunk.lease, job, older, "", b""))
             size, dropped = size - max(length, LOG_ROW), dropped + 1
         await self.market.store.apply(change)
         for _ in range(dropped):
             tail.chunks.popleft()
-        tail.chunks.append((chunk.offset, len(chunk.data)))
+        tail.chunks.append((offset, len(data)))
         tail.size = size
 
     async def _tail(self, lease: str) -> _Tail:

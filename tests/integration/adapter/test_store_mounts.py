@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -156,6 +157,35 @@ def test_what_one_member_wrote_another_reads_when_close_returned_and_the_market_
     assert mounts.held() == [] and on_disk.parent.is_dir(), "at the store everything stays"
     mounts.up("lease_3", of_market(server.leave("lease_3"), KEYS), NOBODY)
     assert (folder_of(state, "lease_3") / "LATEST").read_text() == "2"
+
+
+def test_a_file_that_is_renamed_over_is_never_away(
+    server: Server, mounts: StoreMounts, tmp_path: Path
+) -> None:
+    """rclone would delete it first: a host that is lost then would take both with it."""
+    mounts.up("lease_1", of_market(server.leave("lease_1"), KEYS), NOBODY)
+    at = folder_of(tmp_path / "state", "lease_1")
+    (at / "latest").write_text("0")
+    (on_disk,) = [path for path in server.root.rglob("*") if path.is_file()]
+    away, over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal away
+        while not over.is_set():
+            away += not on_disk.exists()
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for step in range(1, 40):
+        (at / "draft").write_text(str(step))
+        os.replace(at / "draft", at / "latest")
+        assert (at / "latest").read_text() == str(step)
+    over.set()
+    watching.join()
+    assert away == 0
+    (at / "latest").write_text("over itself")
+    (at / "latest").unlink()
+    assert not on_disk.exists() and os.listdir(at) == []
 
 
 def test_an_ended_lease_writes_and_reads_no_more(

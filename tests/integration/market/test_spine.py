@@ -90,7 +90,8 @@ async def _spine(db: str, tmp_path) -> None:
             for stage in ("CHANNEL_SEEN", "PULLING", "STARTING", "STARTED"):
                 await adapter.progress(lease, stage)
             await state(client, job, "RUNNING")
-            await adapter.send(_log(lease, b"hello\n"))
+            for printed in (b"hel", b"hello\n", b"hell"):  # as one that begins again sends it
+                await adapter.send(_log(lease, printed))
 
             async def paid_tick():
                 receipt = await adapter.tick(lease)

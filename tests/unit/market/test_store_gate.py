@@ -34,6 +34,7 @@ class Door:
     def __init__(self, answers: str = "200 OK") -> None:
         self.now, self.came, self._answers = 100.0, list[Environ](), answers
         self.there = {MINE, THEIRS}
+        self.files = set[str]()
         self.living = Living(lambda: self.now)
         self.living.told({"lease_1": MINE, "lease_2": THEIRS})
         self.gate = Gate(self._behind, self, SECRET, self.living, lambda: self.now)
@@ -48,6 +49,9 @@ class Door:
         there = self.has(store)
         self.there.discard(store)
         return there
+
+    def is_file(self, path: str) -> bool:
+        return path in self.files
 
     def _behind(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.came.append(environ)
@@ -166,6 +170,39 @@ def test_what_was_there_before_a_failed_write_is_not_removed_with_it() -> None:
     assert door.ask("DELETE", f"/{MINE}/a")[0] == 507, "it came through"
     fine = Door("201 Created")
     assert fine.ask("PUT", f"/{MINE}/a")[0] == 201 and fine.ask("DELETE", f"/{MINE}/a")[0] == 201
+
+
+def test_a_mount_asks_in_vain_for_what_it_is_about_to_rename_over() -> None:
+    """What it wrote it may ask for; of that, again, while it has written nothing else."""
+    door, draft, latest = Door("201 Created"), f"/{MINE}/draft", f"/{MINE}/the latest"
+    door.files = {draft, latest}
+    of_file = {"HTTP_DEPTH": "1"}
+    for _ in range(3):
+        assert door.ask("PUT", draft)[0] == 201
+        assert [door.ask("PROPFIND", draft, **of_file)[0] for _ in range(2)] == [201, 201]
+        assert door.ask("PROPFIND", latest, **of_file) == (404, "STORE_UNSEEN")
+        to = {"HTTP_DESTINATION": f"/{MINE}/the%20latest", "HTTP_OVERWRITE": "F"}
+        assert door.ask("MOVE", draft, **to)[0] == 201
+        assert door.came[-1]["HTTP_OVERWRITE"] == "T"
+        assert [door.ask("PROPFIND", latest, **of_file)[0] for _ in range(2)] == [201, 201]
+    assert door.ask("PROPFIND", f"/{MINE}/", **of_file)[0] == 201, "a folder it sees"
+    assert door.ask("PROPFIND", latest, until(101), **of_file)[0] == 201, "no mount asks so"
+    to = {"HTTP_DESTINATION": f"/{MINE}/folder", "HTTP_OVERWRITE": "F"}
+    assert door.ask("MOVE", draft, **to)[0] == 201
+    assert door.came[-1]["HTTP_OVERWRITE"] == "F", "what is in a folder is not replaced"
+
+
+def test_two_programs_of_a_member_may_write_at_once() -> None:
+    door = Door("201 Created")
+    door.files = {f"/{MINE}/{name}" for name in range(100)}
+    for name in range(60):
+        door.ask("PUT", f"/{MINE}/{name}")
+    for name in range(60):
+        assert door.ask("PROPFIND", f"/{MINE}/{name}", HTTP_DEPTH="1")[0] == 201
+    failing = Door("507 Insufficient Storage")
+    failing.files = {f"/{MINE}/1"}
+    failing.ask("PUT", f"/{MINE}/1")
+    assert failing.ask("PROPFIND", f"/{MINE}/1", HTTP_DEPTH="1") == (404, "STORE_UNSEEN")
 
 
 def test_its_owner_reaches_it_until_the_time_is_over_whether_a_lease_lives_or_not() -> None:
