@@ -30,8 +30,8 @@ IDLE_S: Final = 150
 """A member that is frozen while it writes sends nothing for as long."""
 SWEEP_S: Final = 3600.0
 THROWN: Final = 64 << 20
-THROWN_S: Final = 2.0
-"""Of what a refused request still sends, so many bytes are read, each within this time."""
+THROWN_S: Final = 5.0
+"""Of what a refused request still sends, so many bytes are read, and for so long."""
 PIECE: Final = 64 << 10
 MEMORY: Final = 2 << 30
 """A member that sends a chunk of gigabytes gets an error, and takes no other's memory."""
@@ -99,11 +99,16 @@ class Closing(Gateway_10):
 
 
 def _throw_away(rest: Any, line: socket.socket) -> None:
-    line.settimeout(THROWN_S)
-    left = THROWN
+    def over() -> None:
+        with suppress(OSError):  # it is closed already
+            line.shutdown(socket.SHUT_RD)
+
+    left, limit = THROWN, threading.Timer(THROWN_S, over)  # a timeout would begin anew at each byte
+    limit.start()
     with suppress(OSError, ValueError):  # it sends no more, or what is no chunk
         while left > 0 and (piece := rest.read(min(left, PIECE))):
             left -= len(piece)
+    limit.cancel()
 
 
 def _forever(root: Path, keep_s: float) -> None:

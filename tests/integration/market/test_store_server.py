@@ -13,11 +13,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.abc
 import httpx
 import pytest
 
 from marketplace.cluster_store.process import Shelves, StoreServerRefused, shelving
-from marketplace.cluster_store.serving import sweep
+from marketplace.cluster_store.serving import THREADS, THROWN_S, sweep
 from marketplace.domain.errors import Malformed
 from marketplace.domain.work.cluster_store import StorePass, StorePlace, id_of
 from marketplace.market.base.errors import StoreInUse
@@ -194,6 +195,36 @@ async def test_what_a_refused_request_still_sends_is_neither_kept_nor_taken_for_
         come = await refused(place, f"{put_}Transfer-Encoding: chunked\r\n\r\n", chunk, 1)
         assert come.count(b"HTTP/1.1 ") == 1 and come.startswith(b"HTTP/1.1 401")
         assert servers(folder) == [pid], "it is there still"
+
+
+async def test_who_trickles_what_is_refused_holds_no_place_for_long(tmp_path: Path) -> None:
+    """As many as the server has threads, a byte a second each: others are served after all."""
+    folder, living = tmp_path / "stores", {"lease_1": STORE}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async def trickle(at: tuple[str, int], task_status: anyio.abc.TaskStatus[None]) -> None:
+        async with await anyio.connect_tcp(*at) as line:
+            await line.send(
+                f"PUT /{STORE}/a HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n".encode()
+            )
+            task_status.started()
+            with contextlib.suppress(anyio.BrokenResourceError):
+                while True:
+                    await line.send(b"x")
+                    await anyio.sleep(1)
+
+    async with shelving(Shelves(SECRET, folder, 1), lives) as place:
+        given = place.give("one", "run", "lease_1")
+        await until(given, 201)
+        host = urlsplit(place.url)
+        async with anyio.create_task_group() as group:
+            for _ in range(THREADS):
+                await group.start(trickle, (host.hostname or "", host.port or 0))
+            with anyio.fail_after(THROWN_S + 5):
+                assert await put(given, "b", b"x") == 201
+            group.cancel_scope.cancel()
 
 
 async def test_a_chunk_of_gigabytes_takes_nobodys_memory(tmp_path: Path) -> None:
