@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from marketplace.cluster_store.habits import Environ, Habits
+from marketplace.cluster_store.places import MOST, Leaving, Places
 from marketplace.domain.work.cluster_store import HEARD_S, Leave
 
 METHODS: Final = frozenset(
@@ -109,6 +111,7 @@ class Gate:
         self._living = living
         self._now_s = now_s
         self._habits = Habits(shelf.is_file)
+        self._places = Places()
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
@@ -122,15 +125,27 @@ class Gate:
             refused = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
         refused = refused or self._habits.refuse(environ)
         if refused is None:
-            noted = self._habits.noting(environ)
-
-            def answer(status: str, *more: Any) -> Any:
-                noted(status)
-                return start_response(status, *more)
-
-            return self._app(environ, answer)
+            who = environ["tally.lease"] or environ["tally.store"]
+            if self._places.take(who):
+                return self._passed(environ, start_response, partial(self._places.leave, who))
+            refused = "503 Service Unavailable", "STORE_BUSY", f"{MOST} requests are under way"
         status, code, why = refused
         return _answer(start_response, status, {"code": code, "message": why})
+
+    def _passed(
+        self, environ: Environ, start_response: StartResponse, leave: Callable[[], None]
+    ) -> Iterable[bytes]:
+        noted = self._habits.noting(environ)
+
+        def answer(status: str, *more: Any) -> Any:
+            noted(status)
+            return start_response(status, *more)
+
+        try:
+            return Leaving(self._app(environ, answer), leave)
+        except BaseException:
+            leave()
+            raise
 
     def _whole(self, store: str, method: str, start_response: StartResponse) -> Iterable[bytes]:
         """The market asks how much is in it, or has it removed."""

@@ -25,7 +25,9 @@ from wsgidav.wsgidav_app import WsgiDAVApp
 from marketplace.cluster_store.folders import GOING, Room, Stores
 from marketplace.cluster_store.gate import Environ, Gate, Living, StartResponse
 
-THREADS: Final = 32
+THREADS: Final = 256
+STACK: Final = 1 << 20
+"""Each waits for somebody's bytes most of the time; a lease takes sixteen of them at most."""
 IDLE_S: Final = 150
 """A member that is frozen while it writes sends nothing for as long."""
 SWEEP_S: Final = 3600.0
@@ -123,11 +125,13 @@ def main() -> None:
     root = Path(folder)
     root.mkdir(parents=True, mode=0o700, exist_ok=True)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    threading.stack_size(STACK)
     secret, living = bytes.fromhex(sys.stdin.readline()), Living()
     server = Server(
         (host, int(port)),
         app_of(root, int(most), secret, living),
         numthreads=THREADS,
+        request_queue_size=THREADS,
         timeout=IDLE_S,
         server_name="tally",
     )

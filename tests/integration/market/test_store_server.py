@@ -17,6 +17,7 @@ import anyio.abc
 import httpx
 import pytest
 
+from marketplace.cluster_store.places import MOST
 from marketplace.cluster_store.process import Shelves, StoreServerRefused, shelving
 from marketplace.cluster_store.serving import THREADS, THROWN_S, sweep
 from marketplace.domain.errors import Malformed
@@ -225,6 +226,32 @@ async def test_who_trickles_what_is_refused_holds_no_place_for_long(tmp_path: Pa
             with anyio.fail_after(THROWN_S + 5):
                 assert await put(given, "b", b"x") == 201
             group.cancel_scope.cancel()
+
+
+async def test_a_member_that_writes_slowly_holds_up_its_own_alone(tmp_path: Path) -> None:
+    """More files at once than it may, and not a byte of any: what it may not is refused."""
+    folder, living = tmp_path / "stores", {"lease_1": STORE, "lease_2": STORE}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), lives) as place:
+        slow, other = place.give("one", "run", "lease_1"), place.give("one", "run", "lease_2")
+        await until(slow, 201)
+        host = urlsplit(place.url)
+        head = f"HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {slow.token}\r\nContent-Length: 9\r\n\r\n"
+        async with contextlib.AsyncExitStack() as lines:
+            held: list[anyio.abc.SocketStream] = []
+            for number in range(MOST):
+                line = await anyio.connect_tcp(host.hostname or "", host.port or 0)
+                held.append(await lines.enter_async_context(line))
+                await line.send(f"PUT /{STORE}/{number} {head}".encode())
+            await until(slow, 503)
+            assert await put(other, "b", b"x") == 201
+            for line in held:
+                await line.send(b"123456789")
+                assert (await line.receive()).startswith(b"HTTP/1.1 201")
+            assert await put(slow, "c", b"x") == 201
 
 
 async def test_a_chunk_of_gigabytes_takes_nobodys_memory(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import pytest
@@ -16,6 +16,7 @@ from marketplace.cluster_store.gate import (
     Living,
     StartResponse,
 )
+from marketplace.cluster_store.places import MOST
 from marketplace.domain.work.cluster_store import Leave, id_of
 
 SECRET = b"s" * 32
@@ -35,6 +36,7 @@ class Door:
         self.now, self.came, self._answers = 100.0, list[Environ](), answers
         self.there = {MINE, THEIRS}
         self.files = set[str]()
+        self.slow, self.open = False, list[Callable[[], None]]()
         self.living = Living(lambda: self.now)
         self.living.told({"lease_1": MINE, "lease_2": THEIRS})
         self.gate = Gate(self._behind, self, SECRET, self.living, lambda: self.now)
@@ -55,6 +57,8 @@ class Door:
 
     def _behind(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         self.came.append(environ)
+        if environ["PATH_INFO"].endswith("/fault"):
+            raise RuntimeError
         start_response(self._answers, [])
         return [b""]
 
@@ -68,7 +72,10 @@ class Door:
             status.append(line)
 
         asked = {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_AUTHORIZATION": said, **more}
-        self.body = b"".join(self.gate(asked, start))
+        answer = self.gate(asked, start)
+        self.body = b"".join(answer)
+        if close := getattr(answer, "close", None):
+            (self.open.append if self.slow else lambda one: one())(close)
         told: dict[str, Any] = json.loads(self.body) if self.body else {}
         return int(status[0].split()[0]), told.get("code", "")
 
@@ -203,6 +210,27 @@ def test_two_programs_of_a_member_may_write_at_once() -> None:
     failing.files = {f"/{MINE}/1"}
     failing.ask("PUT", f"/{MINE}/1")
     assert failing.ask("PROPFIND", f"/{MINE}/1", HTTP_DEPTH="1") == (404, "STORE_UNSEEN")
+
+
+def test_nobody_has_more_than_so_many_requests_under_way() -> None:
+    """However slowly they read or write: others are served, and so are they once one is over."""
+    door, name = Door(), f"/{MINE}/a"
+    door.slow = True
+    for _ in range(MOST):
+        assert door.ask("PUT", name)[0] == 200
+    assert door.ask("GET", name) == (503, "STORE_BUSY")
+    other = f"Bearer {Leave('member', THEIRS, 'lease_2').token(SECRET)}"
+    assert door.ask("GET", f"/{THEIRS}/a", other)[0] == 200
+    assert door.ask("GET", name, until(101))[0] == 200, "its owner has places of his own"
+    door.open.pop(0)()
+    assert door.ask("GET", name)[0] == 200 and door.ask("GET", name)[0] == 503
+    for close in door.open:
+        close()
+    door.slow = False
+    for _ in range(2 * MOST):
+        with pytest.raises(RuntimeError):
+            door.ask("GET", f"/{MINE}/fault")
+    assert door.ask("GET", name)[0] == 200
 
 
 def test_its_owner_reaches_it_until_the_time_is_over_whether_a_lease_lives_or_not() -> None:
