@@ -17,6 +17,7 @@ class Server:
         wsgi_app: Any,
         numthreads: int = ...,
         server_name: str | None = ...,
+        request_queue_size: int = ...,
         timeout: int = ...,
     ) -> None: ...
     def prepare(self) -> None: ...
