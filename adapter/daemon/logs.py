@@ -30,13 +30,18 @@ class Logs:
         self._lease = lease
         self._handle = handle
         self._under_way: dict[str, anyio.Event] = {}  # leases whose log is being sent; its end
+        self._whole: set[str] = set()  # leases that print no more, and all they did was sent
 
     async def run(self) -> None:
-        """Every second what is new, of each lease by itself: a flood delays its own log alone."""
+        """Every second what is new, of each lease by itself: a flood delays its own log alone. What
+        a workload printed last is sent later where the line was down, or crowded, as it ended.
+        """
         async with anyio.create_task_group() as group:
             while True:
-                for lease in list(self._leases()):
-                    if lease.runs and self._link.up and lease.id not in self._under_way:
+                leases = list(self._leases())
+                self._whole &= {lease.id for lease in leases}
+                for lease in leases:
+                    if self._link.up and not {lease.id} & (self._under_way.keys() | self._whole):
                         group.start_soon(self.ship, lease.id)
                 await anyio.sleep(PERIOD_MS / 1000)
 
@@ -48,7 +53,10 @@ class Logs:
         try:
             lease = self._lease(name)
             if lease is not None:
-                event = logged(lease, await self._shipping.pump(lease, lease.log_offset))
+                offset, whole = await self._shipping.pump(lease, lease.log_offset)
+                if whole and lease.exited:
+                    self._whole.add(name)
+                event = logged(lease, offset)
                 if event is not None:
                     await self._handle(event)
         finally:

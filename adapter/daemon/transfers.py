@@ -163,20 +163,22 @@ class Transfers:
 
     # ---- logs -----------------------------------------------------------------------------------
 
-    async def pump(self, lease: Lease, offset: int) -> int:
-        """Send what the workload wrote since *offset*; the offset to go on from."""
+    async def pump(self, lease: Lease, offset: int) -> tuple[int, bool]:
+        """Send what the workload wrote since *offset*; the offset to go on from, and whether that
+        was all.
+        """
         if lease.handle is None:
-            return offset
+            return offset, True
         while self._link.up and not self._link.crowded:
             try:
                 chunk = await self._runtime(lease).logs(lease.handle, offset, LOG_PART)
             except RuntimeFault:
-                return offset  # the log is kept by the runtime: it is read at the next turn
+                break  # the log is kept by the runtime: it is read at the next turn
             if not chunk.data:
-                return chunk.next
+                return chunk.next, True
             self._link.send(wire.LogChunk(lease.id, chunk.offset, "stdout", chunk.data))
             offset = chunk.next
-        return offset
+        return offset, False
 
     # ---- commands -------------------------------------------------------------------------------
 

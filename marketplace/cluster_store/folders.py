@@ -33,6 +33,7 @@ lock, which others' writes would wait for.
 """
 FULL: Final = 507
 _BAD: Final = 400
+_FORBIDDEN: Final = 403
 
 
 class Room:
@@ -91,7 +92,7 @@ class Room:
 
     def is_file(self, path: str) -> bool:
         """Whether a file is at *path*, which begins with its store."""
-        return (self._root / path.strip("/")).is_file()
+        return not path.endswith("/") and (self._root / path[1:]).is_file()
 
     def looked_at(self, store: str) -> None:
         """Something went: it is looked at again."""
@@ -244,8 +245,12 @@ class Stores(FilesystemProvider):
         return Incoming(self.room, store, draft, to, length)
 
     def path_of(self, path: str, environ: dict[str, Any]) -> str:
-        """Where it lies on the disk."""
-        return self._loc_to_file_path(path, environ)
+        """Where it lies on the disk; DAVError outside its store, whatever led there."""
+        at = str(self._loc_to_file_path(path, environ))
+        store = str(self._root / environ["tally.store"])
+        if at != store and not at.startswith(store + os.sep):
+            raise DAVError(_FORBIDDEN)
+        return at
 
     def get_resource_inst(self, path: str, environ: dict[str, Any]) -> Any:
         """What is at *path*; None for nothing."""

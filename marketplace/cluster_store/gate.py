@@ -10,6 +10,7 @@ and that it goes, the market alone asks.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +26,7 @@ from marketplace.domain.work.cluster_store import HEARD_S, Leave
 METHODS: Final = frozenset(
     {"OPTIONS", "GET", "HEAD", "PROPFIND", "PUT", "MKCOL", "MOVE", "DELETE"}
 )  # fmt: skip
+_NAME: Final = re.compile(r"[A-Za-z0-9 ._~=+@,-]{1,255}")
 HIDDEN: Final = ".tally-"
 """Begins the names of what is on its way."""
 
@@ -125,10 +127,15 @@ class Gate:
             refused = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
         refused = refused or self._habits.refuse(environ)
         if refused is None:
-            who = environ["tally.lease"] or environ["tally.store"]
+            who = (
+                environ["tally.lease"] or environ["tally.store"],
+                environ["REQUEST_METHOD"] == "GET",
+            )
             if self._places.take(who):
                 return self._passed(environ, start_response, partial(self._places.leave, who))
             refused = "503 Service Unavailable", "STORE_BUSY", f"{MOST} requests are under way"
+        if leave is not None and _within(environ.get("PATH_INFO", ""), leave.store):
+            self._habits.refused(environ)
         status, code, why = refused
         return _answer(start_response, status, {"code": code, "message": why})
 
@@ -207,10 +214,12 @@ def _answer(
 
 
 def _within(path: str, store: str) -> bool:
-    """Whether *path* is the store or something in it that may be named."""
+    """Whether *path* is the store or something in it that may be named. Encrypted names are letters
+    and digits; of what else there is, servers and libraries make each something of their own.
+    """
     first, *inner = path.strip("/").split("/")
     good = all(
-        one not in ("", ".", "..") and not one.startswith(HIDDEN) and "\0" not in one
+        _NAME.fullmatch(one) and one not in (".", "..") and not one.startswith(HIDDEN)
         for one in inner
     )
     return path.startswith("/") and first == store and good

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -28,16 +29,17 @@ class Habits:
         self._is_file = is_file
         self._lock = threading.Lock()
         self._failed: dict[str, float] = {}
-        self._wrote: dict[str, dict[str, bool]] = {}  # by lease: whether it asked of it since
+        self._wrote: dict[str, Counter[str]] = {}  # by lease: what it has not asked of since
 
     def refuse(self, environ: Environ) -> Answer | None:
         """What to answer in place of what it asks for; None: what it asks for."""
+        path, lease = environ["PATH_INFO"], environ["tally.lease"]
         match environ["REQUEST_METHOD"]:
             case "DELETE":
-                return self._spared(environ["PATH_INFO"])
-            case "PROPFIND" if environ["tally.lease"]:
-                return self._unseen(environ["tally.lease"], environ["PATH_INFO"])
-            case "MOVE" if environ["tally.lease"] and self._is_file(_target(environ)):
+                return self._spared(path)
+            case "PROPFIND" if lease:
+                return self._unseen(lease, path)
+            case "MOVE" if lease and self._is_file(path) and self._is_file(_target(environ)):
                 environ["HTTP_OVERWRITE"] = "T"  # it asks for F: it heard that nothing is there
                 return None
             case _:
@@ -58,16 +60,22 @@ class Habits:
         that it is there (``vfs/file.go``, ``operations.Move``): a host that is lost between the two
         would take both. Where it hears of none, our move replaces it in one step.
 
-        A mount asks of a file by itself only then, and after it has written one: that is answered.
+        A mount asks of a file by itself only then, and once after each that it wrote: that is
+        answered.
         """
         with self._lock:
-            wrote = self._wrote.get(lease, {})
-            if path in wrote:
-                wrote[path] = True
+            wrote = self._wrote.get(lease, Counter[str]())
+            if wrote.get(path):
                 return None
         if not self._is_file(path):
             return None
         return "404 Not Found", "STORE_UNSEEN", "a mount sees it in the listing of its folder"
+
+    def refused(self, environ: Environ) -> None:
+        """What it asked for in its own store was not done."""
+        if environ["REQUEST_METHOD"] == "PUT":
+            with self._lock:
+                self._note_failed(environ["PATH_INFO"])
 
     def noting(self, environ: Environ) -> Callable[[str], None]:
         """To be told how it was answered, by its status line; as it is asked now."""
@@ -76,26 +84,40 @@ class Habits:
             environ["PATH_INFO"],
             environ["tally.lease"],
         )
-        to = unquote(environ["HTTP_DESTINATION"]) if method == "MOVE" else path
+        wrote = _target(environ) if method == "MOVE" else path
 
         def noted(status: str) -> None:
             good = status[:1] == "2"
             with self._lock:
                 if method == "PUT" and not good:
-                    now = time.monotonic()
-                    kept = {one: at for one, at in self._failed.items() if now - at < SPARED_S}
-                    self._failed = kept | {path: now}
+                    self._note_failed(path)
                 elif method in ("PUT", "MOVE") and good and lease:
-                    self._note(lease, to)
+                    self._note_written(lease, wrote)
+                elif method == "PROPFIND" and good and lease:
+                    self._note_asked(lease, path)
 
         return noted
 
-    def _note(self, lease: str, path: str) -> None:
-        before = self._wrote.pop(lease, {})
-        unasked = [one for one, asked in before.items() if not asked and one != path]
-        self._wrote[lease] = dict.fromkeys([*unasked[1 - WRITES :], path], False)
-        while len(self._wrote) > LEASES:
+    def _note_failed(self, path: str) -> None:
+        now = time.monotonic()
+        kept = {one: at for one, at in self._failed.items() if now - at < SPARED_S}
+        self._failed = kept | {path: now}
+
+    def _note_written(self, lease: str, path: str) -> None:
+        wrote = self._wrote.pop(lease, Counter[str]())
+        self._wrote[lease] = wrote  # the newest last
+        wrote[path] += 1
+        if len(wrote) > WRITES:
+            del wrote[next(iter(wrote))]
+        if len(self._wrote) > LEASES:
             del self._wrote[next(iter(self._wrote))]
+
+    def _note_asked(self, lease: str, path: str) -> None:
+        wrote = self._wrote.get(lease)
+        if wrote is not None and wrote[path] > 1:
+            wrote[path] -= 1
+        elif wrote is not None:
+            wrote.pop(path, None)
 
 
 def _target(environ: Environ) -> str:

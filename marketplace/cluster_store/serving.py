@@ -25,11 +25,16 @@ from wsgidav.wsgidav_app import WsgiDAVApp
 from marketplace.cluster_store.folders import GOING, Room, Stores
 from marketplace.cluster_store.gate import Environ, Gate, Living, StartResponse
 
-THREADS: Final = 256
-STACK: Final = 1 << 20
-"""Each waits for somebody's bytes most of the time; a lease takes sixteen of them at most."""
+THREADS: Final = 512
+STACK: Final = 512 << 10
+"""Each waits for somebody's bytes most of the time (:mod:`.places`)."""
+HEAD_S: Final = 10
+HEAD: Final = 64 << 10
+"""A request's head: each byte of it within this time, and so many bytes."""
 IDLE_S: Final = 150
 """A member that is frozen while it writes sends nothing for as long."""
+READ_S: Final = 10
+"""Who reads nothing for as long asks again for what is left, as rclone does."""
 SWEEP_S: Final = 3600.0
 THROWN: Final = 64 << 20
 THROWN_S: Final = 5.0
@@ -88,6 +93,15 @@ class Closing(Gateway_10):
     that most see the answer, and the connection is closed.
     """
 
+    def respond(self) -> None:
+        """The whole of it, each byte within its time."""
+        line = self.req.conn.socket
+        line.settimeout(READ_S if self.req.method == b"GET" else IDLE_S)
+        try:
+            super().respond()
+        finally:
+            line.settimeout(HEAD_S)
+
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Any:
@@ -132,10 +146,11 @@ def main() -> None:
         app_of(root, int(most), secret, living),
         numthreads=THREADS,
         request_queue_size=THREADS,
-        timeout=IDLE_S,
+        timeout=HEAD_S,
         server_name="tally",
     )
     server.gateway = Closing
+    server.max_request_header_size = HEAD
     server.prepare()
     # Of a port that the kernel chose cheroot does not say so: who is begun after a crash takes it,
     # whatever connections of before are not forgotten yet.

@@ -3,6 +3,7 @@ from typing import Any
 
 class Gateway_10:
     req: Any
+    def respond(self) -> None: ...
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = ...
     ) -> Any: ...
@@ -11,6 +12,7 @@ class Server:
     bind_addr: tuple[str, int]
     gateway: type[Gateway_10]
     socket: socket
+    max_request_header_size: int
     def __init__(
         self,
         bind_addr: tuple[str, int],

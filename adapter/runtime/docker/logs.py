@@ -19,7 +19,7 @@ def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
     behind it was copied by one that was ended before it moved the cursor.
     """
     limit = int(container.labels.get("tally.log_kib", "1024")) << 10
-    last, _, end = (cursor.read_text() if cursor.exists() else " 0").partition(" ")
+    last, _, end = (cursor.read_text() if cursor.exists() else "").partition(" ")
     known = max(0, logs.end(lease) - int(end)) if end else 0
     since = int(milliseconds(last) or 0) // 1000 if last else None
     found = container.logs(stream=True, timestamps=True, since=since, follow=False)
@@ -39,6 +39,12 @@ def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
         if len(fresh) > known:
             logs.append(lease, bytes(fresh[known:]), limit)
         disk.write_whole(cursor, f"{newest} {logs.end(lease)}".encode())
+
+
+def begin(lease: str, logs: LogStore, cursor: Path) -> None:
+    """A container is about to print its first line: what *logs* has is of one before it."""
+    cursor.parent.mkdir(parents=True, exist_ok=True)
+    disk.write_whole(cursor, f" {logs.end(lease)}".encode())
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:

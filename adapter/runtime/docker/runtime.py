@@ -29,6 +29,7 @@ from adapter.core.workload import (
     Progress,
     RuntimeFault,
     RuntimeRefused,
+    RuntimeTimeout,
     Status,
     Times,
     WorkloadGone,
@@ -41,7 +42,7 @@ from adapter.runtime.docker.config import DockerConfig
 from adapter.runtime.docker.door import address, connect, map_docker
 from adapter.runtime.docker.images import bring, require_allowed
 from adapter.runtime.docker.inside import DockerTerminal
-from adapter.runtime.docker.logs import copy_new
+from adapter.runtime.docker.logs import begin, copy_new
 from adapter.runtime.docker.market_images import MarketImages
 from adapter.runtime.docker.networks import Networks, address_of
 from adapter.runtime.docker.outages import Outages
@@ -241,6 +242,7 @@ class DockerRuntime:
             hand_over(self.config.state, spec)
             asked = create_arguments(self.config, spec, image, self.networks.of(spec))
             container = client.containers.create(**asked)
+            begin(spec.lease, self._logs, self._cursor(spec.lease))
             container.start()
             container.reload()
             self.shelf.ran(spec.lease)
@@ -351,8 +353,13 @@ class DockerRuntime:
     # -- logs, exec, outputs -------------------------------------------------------------------
 
     def _sync_logs(self, handle: Handle) -> None:
-        with self._copying.setdefault(handle.lease, threading.Lock()):
+        turn = self._copying.setdefault(handle.lease, threading.Lock())
+        if not turn.acquire(timeout=self.config.deadline_s):
+            raise RuntimeTimeout(f"logs {handle.lease}: Docker sends them too slowly")
+        try:
             copy_new(self._get(handle), handle.lease, self._logs, self._cursor(handle.lease))
+        finally:
+            turn.release()
 
     def _cursor(self, lease: str) -> Path:
         return self.config.state / "logs" / f"{lease}.cursor"

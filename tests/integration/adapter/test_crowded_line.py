@@ -80,7 +80,7 @@ async def test_logs_wait_as_well() -> None:
     link, numbering = line()
     lease = cast(Any, SimpleNamespace(id="lease", handle=object()))
     transfers = Transfers(link, (), cast(Any, lambda _: Talkative()), lambda _: lease, lambda: ())
-    assert await transfers.pump(lease, 0) == flow.LINE_MOST // LOG_PART * LOG_PART
+    assert await transfers.pump(lease, 0) == (flow.LINE_MOST // LOG_PART * LOG_PART, False)
     assert numbering.waiting_bytes < flow.LINE_MOST + 2 * LOG_PART
 
 

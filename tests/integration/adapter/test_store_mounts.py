@@ -22,6 +22,8 @@ import pytest
 
 from adapter.runtime.stores.guard import Guard
 from adapter.runtime.stores.mounts import StoreFault, StoreMounts, folder_of, place_of, remove_all
+from marketplace.cluster_store.places import MOST
+from marketplace.cluster_store.serving import READ_S
 from marketplace.domain.work.cluster_store import (
     KEY,
     PASSWORD,
@@ -94,12 +96,13 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     need_stores()
+    most = getattr(request, "param", 8 * MIB)
     root = tmp_path / "stores"
     line = [sys.executable, "-m", "marketplace.cluster_store.serving"]
     with subprocess.Popen(
-        [*line, str(root), str(8 * MIB), "127.0.0.1", "0", "3600"],
+        [*line, str(root), str(most), "127.0.0.1", "0", "3600"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
@@ -186,6 +189,36 @@ def test_a_file_that_is_renamed_over_is_never_away(
     (at / "latest").write_text("over itself")
     (at / "latest").unlink()
     assert not on_disk.exists() and os.listdir(at) == []
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("server", [1024 * MIB], indirect=True)
+def test_a_program_that_reads_with_pauses_reads_it_all(
+    server: Server, mounts: StoreMounts, tmp_path: Path
+) -> None:
+    """More files at once than the server answers, each longer than what rclone reads ahead."""
+    mounts.up("lease_1", of_market(server.leave("lease_1"), KEYS), NOBODY)
+    at = folder_of(tmp_path / "state", "lease_1")
+    data = os.urandom(36 * MIB)
+    names = [f"shard-{number}" for number in range(MOST + 4)]
+    (at / names[0]).write_bytes(data)
+    (encrypted,) = [path for path in server.root.rglob("*") if path.is_file()]
+    for name in names[1:]:
+        (at / name).write_bytes(b"x")
+    for path in encrypted.parent.iterdir():
+        if path != encrypted:
+            path.unlink()
+            path.hardlink_to(encrypted)
+    mounts.up("lease_2", of_market(server.leave("lease_2"), KEYS), NOBODY)
+    at = folder_of(tmp_path / "state", "lease_2")
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context((at / name).open("rb")) for name in names]
+        for file in files:
+            assert file.read(MIB) == data[:MIB]
+        time.sleep(READ_S + 2)
+        for file in files:
+            assert file.read() == data[MIB:]
+        (at / "checkpoint").write_bytes(b"y")
 
 
 def test_an_ended_lease_writes_and_reads_no_more(

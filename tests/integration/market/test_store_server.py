@@ -16,10 +16,12 @@ import anyio
 import anyio.abc
 import httpx
 import pytest
+from wsgidav.dav_error import DAVError
 
+from marketplace.cluster_store.folders import Room, Stores
 from marketplace.cluster_store.places import MOST
 from marketplace.cluster_store.process import Shelves, StoreServerRefused, shelving
-from marketplace.cluster_store.serving import THREADS, THROWN_S, sweep
+from marketplace.cluster_store.serving import READ_S, THREADS, THROWN_S, sweep
 from marketplace.domain.errors import Malformed
 from marketplace.domain.work.cluster_store import StorePass, StorePlace, id_of
 from marketplace.market.base.errors import StoreInUse
@@ -228,8 +230,48 @@ async def test_who_trickles_what_is_refused_holds_no_place_for_long(tmp_path: Pa
             group.cancel_scope.cancel()
 
 
+async def test_no_destination_leads_out_of_a_store(tmp_path: Path) -> None:
+    """As it goes over the wire, by a member with a token that is good."""
+    folder, theirs = tmp_path / "stores", id_of("two", "run")
+    living = {"lease_1": STORE, "lease_2": theirs}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), lives) as place, httpx.AsyncClient() as line:
+        mine, victim = place.give("one", "run", "lease_1"), place.give("two", "run", "lease_2")
+        await until(victim, 201)
+        for climb in (
+            "..",
+            "%2e%2e",
+            "%0A..",
+            ".%0A.",
+            "%09..",
+            "..%3F",
+            "..%3B",
+            "..%23",
+            "%0D..",
+        ):
+            for end in ("/a", ""):
+                assert await put(mine, "b", b"MINE") in (201, 204)
+                said = {"Authorization": f"Bearer {mine.token}", "Overwrite": "T"}
+                said["Destination"] = f"{mine.url}{climb}/{theirs}{end}"
+                answer = await line.request("MOVE", f"{mine.url}b", headers=said)
+                assert answer.status_code == 403, climb
+        assert (folder / theirs / "a").read_bytes() == b"x"
+        assert (folder / STORE / "b").read_bytes() == b"MINE"
+
+
+def test_a_path_that_climbs_is_no_place_whatever_let_it_in(tmp_path: Path) -> None:
+    """The gate refuses them; so does what is behind it."""
+    stores = Stores(tmp_path, Room(tmp_path, 1))
+    for climbing in (f"/{STORE}/../other", f"/{STORE}x/a", "/"):
+        with pytest.raises(DAVError):
+            stores.path_of(climbing, {"tally.store": STORE, "wsgidav.provider": stores})
+
+
 async def test_a_member_that_writes_slowly_holds_up_its_own_alone(tmp_path: Path) -> None:
-    """More files at once than it may, and not a byte of any: what it may not is refused."""
+    """More files at once than it may, and not a byte of any: as many wait, and more are refused."""
     folder, living = tmp_path / "stores", {"lease_1": STORE, "lease_2": STORE}
 
     async def lives() -> dict[str, str]:
@@ -242,7 +284,7 @@ async def test_a_member_that_writes_slowly_holds_up_its_own_alone(tmp_path: Path
         head = f"HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {slow.token}\r\nContent-Length: 9\r\n\r\n"
         async with contextlib.AsyncExitStack() as lines:
             held: list[anyio.abc.SocketStream] = []
-            for number in range(MOST):
+            for number in range(2 * MOST):
                 line = await anyio.connect_tcp(host.hostname or "", host.port or 0)
                 held.append(await lines.enter_async_context(line))
                 await line.send(f"PUT /{STORE}/{number} {head}".encode())
@@ -250,8 +292,36 @@ async def test_a_member_that_writes_slowly_holds_up_its_own_alone(tmp_path: Path
             assert await put(other, "b", b"x") == 201
             for line in held:
                 await line.send(b"123456789")
+            for line in held:
                 assert (await line.receive()).startswith(b"HTTP/1.1 201")
             assert await put(slow, "c", b"x") == 201
+
+
+async def test_who_reads_nothing_of_what_he_asked_for_is_let_go(tmp_path: Path) -> None:
+    """After some seconds; and asks again for what is left, as rclone does of itself."""
+    folder, living = tmp_path / "stores", {"lease_1": STORE}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 64 << 20), lives) as place:
+        given = place.give("one", "run", "lease_1")
+        await until(given, 201)
+        assert await put(given, "large", b"x" * (48 << 20)) == 201
+        host = urlsplit(place.url)
+        line = await anyio.connect_tcp(host.hostname or "", host.port or 0)
+        async with line:
+            head = f"Host: x\r\nAuthorization: Bearer {given.token}\r\n\r\n"
+            await line.send(f"GET /{STORE}/large HTTP/1.1\r\n{head}".encode())
+            await anyio.sleep(READ_S + 1)
+            came = 0
+            with (
+                anyio.fail_after(5),
+                contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError),
+            ):
+                while True:
+                    came += len(await line.receive())
+            assert 0 < came < 48 << 20
 
 
 async def test_a_chunk_of_gigabytes_takes_nobodys_memory(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from adapter.core.events import Logged
 from adapter.core.workload import Handle
 from adapter.daemon.logs import Logs
 from adapter.runtime.docker.config import DockerConfig
-from adapter.runtime.docker.logs import copy_new
+from adapter.runtime.docker.logs import begin, copy_new
 from adapter.runtime.docker.runtime import DockerRuntime
 from adapter.runtime.docker.stamps import milliseconds
 from adapter.runtime.logstore import LogStore
@@ -98,6 +98,7 @@ def test_one_that_ends_before_the_cursor_moves_leaves_nothing_twice(
 ) -> None:
     """*torn*: so many bytes of what it kept reached the disk."""
     logs, cursor = LogStore(tmp_path), tmp_path / "logs" / "lease.cursor"
+    begin("lease", logs, cursor)
     copy_new(Printed(LINES[:4]), "lease", logs, cursor)
     begun = logs.end("lease")
     append = logs.append
@@ -130,7 +131,7 @@ class Held:
     """What is kept of a lease, as far as its log goes."""
 
     id: str = "lease"
-    runs: bool = True
+    exited: bool = False
     log_offset: int = 0
 
 
@@ -139,13 +140,16 @@ class Shipping:
     """Sends what a workload printed up to now; *sent*: from where to where."""
 
     end: int = 0
+    up: bool = True
     sent: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    async def pump(self, _lease: Held, offset: int) -> int:
+    async def pump(self, _lease: Held, offset: int) -> tuple[int, bool]:
+        if not self.up:
+            return offset, False
         end = self.end
         self.sent.append((offset, end))
         await anyio.sleep(0.01)
-        return end
+        return end, True
 
 
 async def test_what_is_sent_at_an_end_follows_what_is_being_sent() -> None:
@@ -170,3 +174,40 @@ async def test_what_is_sent_at_an_end_follows_what_is_being_sent() -> None:
             await anyio.sleep(0.001)
     assert shipping.sent == [(0, 5), (5, 13), (13, 13)]
     assert kept.log_offset == 13
+
+
+async def test_what_was_printed_last_is_sent_once_the_line_is_back() -> None:
+    """Of a workload that ended while it was down; and then no more."""
+    kept, shipping = Held(log_offset=3), Shipping(end=3)
+
+    async def remember(event: Any) -> None:
+        nonlocal kept
+        kept = replace(kept, log_offset=event.offset)
+
+    link, leases = SimpleNamespace(up=True), cast(Any, [kept])
+    logs = Logs(
+        cast(Any, link), cast(Any, shipping), lambda: leases, cast(Any, lambda _: kept), remember
+    )
+    async with anyio.create_task_group() as group:
+        group.start_soon(logs.run)
+        await anyio.sleep(0.05)
+        link.up = shipping.up = False
+        shipping.end, kept = 9, replace(kept, exited=True)
+        await logs.ship("lease")  # as its end asks
+        assert shipping.sent == [(3, 3)]
+        link.up = shipping.up = True
+        await anyio.sleep(2.5)
+        assert shipping.sent == [(3, 3), (3, 9)]
+        group.cancel_scope.cancel()
+
+
+def test_a_container_that_begins_anew_prints_its_own_log(tmp_path: Path) -> None:
+    """What is kept of the one before, which was removed with its cursor, is none of its lines."""
+    logs, cursor = LogStore(tmp_path), tmp_path / "logs" / "lease.cursor"
+    begin("lease", logs, cursor)
+    copy_new(Printed([LINES[0]]), "lease", logs, cursor)
+    cursor.unlink()
+    begin("lease", logs, cursor)
+    for _ in range(2):
+        copy_new(Printed(LINES[1:]), "lease", logs, cursor)
+    assert logs.read("lease", 0, 1 << 20).data == ALL
