@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -19,6 +20,7 @@ from wsgidav.fs_dav_provider import FileResource, FilesystemProvider, FolderReso
 from wsgidav.util import join_uri
 
 from marketplace.cluster_store.gate import HIDDEN, Held
+from marketplace.cluster_store.habits import Answer
 
 INCOMING: Final = f"{HIDDEN}incoming"
 GOING: Final = f"{HIDDEN}going-"
@@ -32,6 +34,7 @@ HELD_S: Final = 60.0
 lock, which others' writes would wait for.
 """
 FULL: Final = 507
+Over = Callable[[], Answer | None]
 _BAD: Final = 400
 _FORBIDDEN: Final = 403
 
@@ -114,10 +117,15 @@ class Room:
 
 
 class Incoming:
-    """What is written beside its place, and put there once all of it is on the disk."""
+    """What is written beside its place, and put there once all of it is on the disk; *over*: why
+    nobody may who began it, by now.
+    """
 
-    def __init__(self, room: Room, store: str, draft: Path, to: str, length: int | None) -> None:
+    def __init__(
+        self, room: Room, store: str, draft: Path, to: str, length: int | None, over: Over
+    ) -> None:
         self._room, self._store, self._to, self._length = room, store, to, length
+        self._over = over
         self._draft = draft
         self._size = 0
         self._file: BinaryIO = draft.open("xb")
@@ -135,6 +143,9 @@ class Incoming:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
+        over = self._over()
+        if over is not None:  # a host that was cut off and is back would replace what is newer
+            raise DAVError(int(over[0].split()[0]), f"{over[1]}: {over[2]}")
         os.replace(self._draft, self._to)
         _settle(os.path.dirname(self._to))
 
@@ -172,7 +183,7 @@ class Stored(FileResource):
         said = str(self.environ.get("CONTENT_LENGTH") or "")
         length = int(said) if said.isdecimal() and not _chunked(self.environ) else None
         self._incoming = self.provider.incoming(
-            self.environ["tally.store"], self._file_path, length
+            self.environ["tally.store"], self._file_path, length, self.environ["tally.over"]
         )
         return self._incoming
 
@@ -234,7 +245,7 @@ class Stores(FilesystemProvider):
         self._number = 0
         self._lock = threading.Lock()
 
-    def incoming(self, store: str, to: str, length: int | None) -> Incoming:
+    def incoming(self, store: str, to: str, length: int | None, over: Over) -> Incoming:
         """A file on its way to *to*."""
         if length is not None:
             self.room.take(store, length)
@@ -242,7 +253,7 @@ class Stores(FilesystemProvider):
         with self._lock:
             self._number += 1
             draft = self._drafts / str(self._number)
-        return Incoming(self.room, store, draft, to, length)
+        return Incoming(self.room, store, draft, to, length, over)
 
     def path_of(self, path: str, environ: dict[str, Any]) -> str:
         """Where it lies on the disk; DAVError outside its store, whatever led there."""

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from marketplace.cluster_store.habits import Environ, Habits
+from marketplace.cluster_store.habits import Answer, Environ, Habits
 from marketplace.cluster_store.places import MOST, Leaving, Places
 from marketplace.domain.work.cluster_store import HEARD_S, Leave
 
@@ -30,6 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9 ._~=+@,-]{1,255}")
 HIDDEN: Final = ".tally-"
 """Begins the names of what is on its way."""
 
+_BLIND: Final = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
@@ -119,21 +120,21 @@ class Gate:
         """One request."""
         kind, _, said = str(environ.get("HTTP_AUTHORIZATION", "")).partition(" ")
         leave = Leave.opened(self._secret, said.strip()) if kind == "Bearer" else None
-        try:
-            refused = self._refused(leave, environ)
-            if refused is None and leave is not None and leave.kind == "market":
-                return self._whole(leave.store, environ["REQUEST_METHOD"], start_response)
-        except Unheard:
-            refused = "503 Service Unavailable", "STORE_BLIND", "the market says nothing just now"
+        refused = self._refused(leave, environ)
+        if refused is None and leave is not None and leave.kind == "market":
+            return self._whole(leave.store, environ["REQUEST_METHOD"], start_response)
         refused = refused or self._habits.refuse(environ)
         if refused is None:
             who = (
                 environ["tally.lease"] or environ["tally.store"],
                 environ["REQUEST_METHOD"] == "GET",
             )
-            if self._places.take(who):
+            if not self._places.take(who):
+                refused = "503 Service Unavailable", "STORE_BUSY", f"{MOST} requests are under way"
+            elif (refused := self._over(leave)) is not None:  # while it waited
+                self._places.leave(who)
+            else:
                 return self._passed(environ, start_response, partial(self._places.leave, who))
-            refused = "503 Service Unavailable", "STORE_BUSY", f"{MOST} requests are under way"
         if leave is not None and _within(environ.get("PATH_INFO", ""), leave.store):
             self._habits.refused(environ)
         status, code, why = refused
@@ -157,7 +158,11 @@ class Gate:
     def _whole(self, store: str, method: str, start_response: StartResponse) -> Iterable[bytes]:
         """The market asks how much is in it, or has it removed."""
         said: dict[str, object] | None
-        if method == "DELETE" and self._living.uses(store):
+        try:
+            used = method == "DELETE" and self._living.uses(store)
+        except Unheard:
+            return _answer(start_response, _BLIND[0], {"code": _BLIND[1], "message": _BLIND[2]})
+        if used:
             why = {"code": "STORE_IN_USE", "message": "a lease that lives uses it"}
             return _answer(start_response, "409 Conflict", why)
         if method == "DELETE":
@@ -170,15 +175,24 @@ class Gate:
             return _answer(start_response, "404 Not Found", why)
         return _answer(start_response, "200 OK", said)
 
-    def _refused(self, leave: Leave | None, environ: Environ) -> tuple[str, str, str] | None:
+    def _over(self, leave: Leave | None) -> Answer | None:
+        """Why it opens nothing now."""
         if leave is None:
             return "401 Unauthorized", "STORE_TOKEN", "no token of this market's"
-        store, method = leave.store, environ["REQUEST_METHOD"]
-        if leave.kind == "member":
-            if self._living.store_of(leave.lease) != store:
+        try:
+            if leave.kind == "member" and self._living.store_of(leave.lease) != leave.store:
                 return "403 Forbidden", "STORE_LEASE_OVER", f"{leave.lease} does not live"
-        elif leave.until_s <= self._now_s():
+        except Unheard:
+            return _BLIND
+        if leave.kind != "member" and leave.until_s <= self._now_s():
             return "403 Forbidden", "STORE_PASS_OVER", "its time is over: ask for another"
+        return None
+
+    def _refused(self, leave: Leave | None, environ: Environ) -> Answer | None:
+        over = self._over(leave)
+        if leave is None or over is not None:
+            return over
+        store, method = leave.store, environ["REQUEST_METHOD"]
         path = environ.get("PATH_INFO", "")
         if leave.kind == "market":
             if method not in ("GET", "DELETE") or path.strip("/") != store:
@@ -199,6 +213,7 @@ class Gate:
             return "404 Not Found", "STORE_GONE", "it was removed, or no cluster wrote to it yet"
         environ["tally.store"] = store
         environ["tally.lease"] = leave.lease if leave.kind == "member" else ""
+        environ["tally.over"] = partial(self._over, leave)
         return None
 
 

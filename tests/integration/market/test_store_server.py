@@ -230,6 +230,33 @@ async def test_who_trickles_what_is_refused_holds_no_place_for_long(tmp_path: Pa
             group.cancel_scope.cancel()
 
 
+async def test_a_write_that_began_while_its_lease_lived_and_ends_later_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    """Its host was cut off meanwhile; its replacement has written what is newer."""
+    folder, living = tmp_path / "stores", {"lease_1": STORE, "lease_2": STORE}
+
+    async def lives() -> dict[str, str]:
+        return living
+
+    async with shelving(Shelves(SECRET, folder, 1), lives) as place:
+        lost, new = place.give("one", "run", "lease_1"), place.give("one", "run", "lease_2")
+        await until(lost, 201)
+        host = urlsplit(place.url)
+        line = await anyio.connect_tcp(host.hostname or "", host.port or 0)
+        async with line:
+            head = f"Host: x\r\nAuthorization: Bearer {lost.token}\r\nContent-Length: 9\r\n\r\n"
+            await line.send(f"PUT /{STORE}/a HTTP/1.1\r\n{head}1234".encode())
+            await anyio.sleep(0.5)
+            del living["lease_1"]
+            await until(lost, 403)
+            assert await put(new, "a", b"newer") == 204
+            await line.send(b"56789")
+            assert (await line.receive()).startswith(b"HTTP/1.1 403")
+        assert (folder / STORE / "a").read_bytes() == b"newer"
+        assert not list((folder / ".tally-incoming").iterdir())
+
+
 async def test_no_destination_leads_out_of_a_store(tmp_path: Path) -> None:
     """As it goes over the wire, by a member with a token that is good."""
     folder, theirs = tmp_path / "stores", id_of("two", "run")
