@@ -237,9 +237,9 @@ class Stores(FilesystemProvider):
     def __init__(self, root: Path, room: Room) -> None:
         super().__init__(str(root), fs_opts={"follow_symlinks": False})
         self.room = room
-        self._root = root
-        self._drafts = root / INCOMING
-        for left in (self._drafts, *root.glob(f"{GOING}*")):  # by a run before
+        self._root = Path(os.path.abspath(root))  # as what WsgiDAV finds begins
+        self._drafts = self._root / INCOMING
+        for left in (self._drafts, *self._root.glob(f"{GOING}*")):  # by a run before
             shutil.rmtree(left, ignore_errors=True)
         self._drafts.mkdir(parents=True, mode=0o700)
         self._number = 0

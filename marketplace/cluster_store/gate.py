@@ -27,6 +27,10 @@ METHODS: Final = frozenset(
     {"OPTIONS", "GET", "HEAD", "PROPFIND", "PUT", "MKCOL", "MOVE", "DELETE"}
 )  # fmt: skip
 _NAME: Final = re.compile(r"[A-Za-z0-9 ._~=+@,-]{1,255}")
+LONGEST: Final = 4096
+"""A path, as Linux has it."""
+ASKED: Final = 64 << 10
+"""Bytes of a question about a folder."""
 HIDDEN: Final = ".tally-"
 """Begins the names of what is on its way."""
 
@@ -141,13 +145,17 @@ class Gate:
         return _answer(start_response, status, {"code": code, "message": why})
 
     def _passed(
-        self, environ: Environ, start_response: StartResponse, leave: Callable[[], None]
+        self, environ: Environ, start_response: StartResponse, free: Callable[[], None]
     ) -> Iterable[bytes]:
-        noted = self._habits.noting(environ)
+        noting = self._habits.noting(environ)
 
         def answer(status: str, *more: Any) -> Any:
-            noted(status)
+            noting.answered(status)
             return start_response(status, *more)
+
+        def leave() -> None:
+            noting.over()
+            free()
 
         try:
             return Leaving(self._app(environ, answer), leave)
@@ -202,6 +210,8 @@ class Gate:
             return "405 Method Not Allowed", "STORE_METHOD", f"{method} is not served"
         if method == "PROPFIND" and environ.get("HTTP_DEPTH", "infinity") not in ("0", "1"):
             return "403 Forbidden", "STORE_METHOD", "a listing is of one folder"
+        if not _right_body(environ):
+            return "413 Content Too Large", "STORE_BODY", "only a file's content is large"
         if not _within(path, store) or (method == "DELETE" and path.strip("/") == store):
             return "403 Forbidden", "STORE_PATH", "the token is of another folder"
         if method == "MOVE":
@@ -237,4 +247,13 @@ def _within(path: str, store: str) -> bool:
         _NAME.fullmatch(one) and one not in (".", "..") and not one.startswith(HIDDEN)
         for one in inner
     )
-    return path.startswith("/") and first == store and good
+    return path.startswith("/") and first == store and good and len(path) <= LONGEST
+
+
+def _right_body(environ: Environ) -> bool:
+    """Whether its body is of a size that its method has; of a file any, also unsaid."""
+    method, said = environ["REQUEST_METHOD"], str(environ.get("CONTENT_LENGTH") or "0")
+    chunked = bool(environ.get("HTTP_TRANSFER_ENCODING"))
+    if not said.isdecimal() or (chunked and method != "PUT"):
+        return False
+    return method == "PUT" or int(said) <= (ASKED if method == "PROPFIND" else 0)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -17,9 +18,28 @@ LEASES: Final = 1_000
 WRITES: Final = 64
 """Of the files that each of so many leases wrote, so many are remembered."""
 
+FAILED: Final = 10_000
+
 Environ = dict[str, Any]
 Answer = tuple[str, str, str]
 """Status line, code, and why."""
+
+
+class Noting:
+    """Tells *note* once whether a request was done."""
+
+    def __init__(self, note: Callable[[bool], None]) -> None:
+        self._note: Callable[[bool], None] | None = note
+
+    def answered(self, status: str) -> None:
+        """By its status line."""
+        note, self._note = self._note, None
+        if note is not None:
+            note(status[:1] == "2")
+
+    def over(self) -> None:
+        """Nothing more comes: what was not answered was not done."""
+        self.answered("500")
 
 
 class Habits:
@@ -28,7 +48,8 @@ class Habits:
     def __init__(self, is_file: Callable[[str], bool]) -> None:
         self._is_file = is_file
         self._lock = threading.Lock()
-        self._failed: dict[str, float] = {}
+        self._writing: Counter[str] = Counter()  # how many write to a path now
+        self._failed: dict[str, tuple[float, int]] = {}  # when last, and how many could not
         self._wrote: dict[str, Counter[str]] = {}  # by lease: what it has not asked of since
 
     def refuse(self, environ: Environ) -> Answer | None:
@@ -48,11 +69,16 @@ class Habits:
     def _spared(self, path: str) -> Answer | None:
         """It removes what it could not write (``backend/webdav``, ``Update``), thus the file of
         before with it, which is here still: that one removal is refused, and it minds that not.
+        Its removal may come sooner than the end of a write that was cut off.
         """
         with self._lock:
-            at = self._failed.pop(path, None)
-        if at is None or time.monotonic() - at > SPARED_S:
-            return None
+            at, count = self._failed.pop(path, (0.0, 0))
+            if not self._writing[path]:
+                if not count or time.monotonic() - at > SPARED_S:
+                    return None
+                count -= 1
+            if count:
+                self._failed[path] = at, count
         return "409 Conflict", "STORE_KEPT", "its last write failed: what was there before stays"
 
     def _unseen(self, lease: str, path: str) -> Answer | None:
@@ -77,31 +103,35 @@ class Habits:
             with self._lock:
                 self._note_failed(environ["PATH_INFO"])
 
-    def noting(self, environ: Environ) -> Callable[[str], None]:
-        """To be told how it was answered, by its status line; as it is asked now."""
-        method, path, lease = (
-            environ["REQUEST_METHOD"],
-            environ["PATH_INFO"],
-            environ["tally.lease"],
-        )
-        wrote = _target(environ) if method == "MOVE" else path
-
-        def noted(status: str) -> None:
-            good = status[:1] == "2"
+    def noting(self, environ: Environ) -> Noting:
+        """What becomes of a request; as it is asked now."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        if method == "PUT":
             with self._lock:
-                if method == "PUT" and not good:
-                    self._note_failed(path)
-                elif method in ("PUT", "MOVE") and good and lease:
-                    self._note_written(lease, wrote)
-                elif method == "PROPFIND" and good and lease:
-                    self._note_asked(lease, path)
+                self._writing[path] += 1
+        wrote = _target(environ) if method == "MOVE" else path
+        return Noting(partial(self._note, method, path, environ["tally.lease"], wrote))
 
-        return noted
+    def _note(self, method: str, path: str, lease: str, wrote: str, good: bool) -> None:
+        with self._lock:
+            if method == "PUT":
+                self._writing[path] -= 1
+                if not self._writing[path]:
+                    del self._writing[path]
+                if not good:
+                    self._note_failed(path)
+            if method in ("PUT", "MOVE") and good and lease:
+                self._note_written(lease, wrote)
+            elif method == "PROPFIND" and good and lease:
+                self._note_asked(lease, path)
 
     def _note_failed(self, path: str) -> None:
         now = time.monotonic()
-        kept = {one: at for one, at in self._failed.items() if now - at < SPARED_S}
-        self._failed = kept | {path: now}
+        kept = {one: said for one, said in self._failed.items() if now - said[0] < SPARED_S}
+        kept[path] = now, kept.pop(path, (now, 0))[1] + 1
+        if len(kept) > FAILED:
+            del kept[next(iter(kept))]
+        self._failed = kept
 
     def _note_written(self, lease: str, path: str) -> None:
         wrote = self._wrote.pop(lease, Counter[str]())

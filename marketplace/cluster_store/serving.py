@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from cheroot.server import HTTPConnection
 from cheroot.wsgi import Gateway_10, Server
 from wsgidav.wsgidav_app import WsgiDAVApp
 
@@ -40,6 +41,9 @@ THROWN: Final = 64 << 20
 THROWN_S: Final = 5.0
 """Of what a refused request still sends, so many bytes are read, and for so long."""
 PIECE: Final = 64 << 10
+CHUNK: Final = 1 << 20
+SAID: Final = 256
+"""A chunk's bytes, and those of the line before it; rclone sends 32 KiB."""
 MEMORY: Final = 2 << 30
 """A member that sends a chunk of gigabytes gets an error, and takes no other's memory."""
 
@@ -87,6 +91,38 @@ def sweep(root: Path, keep_s: float, now: float) -> list[str]:
     return gone
 
 
+class Pieces:
+    """What comes over *line*, in chunks of :data:`CHUNK` at most: cheroot takes the memory for all
+    of one before any of it has come.
+    """
+
+    def __init__(self, line: Any) -> None:
+        self._line = line
+
+    def readline(self) -> bytes:
+        """What says how long the next chunk is; ValueError for a line that does not end."""
+        said: bytes = self._line.readline(SAID)
+        if not said.endswith(b"\n"):
+            raise ValueError("no chunk")
+        return said
+
+    def read(self, size: int) -> bytes:
+        """A chunk; ValueError for a larger one."""
+        if not 0 <= size <= CHUNK:
+            raise ValueError(f"a chunk is {CHUNK} bytes at most")
+        return self._line.read(size)
+
+
+class Line(HTTPConnection):
+    """A connection; each byte of a request's head has little time, and it may be idle for longer
+    between two.
+    """
+
+    def __init__(self, server: Any, sock: socket.socket, *more: Any) -> None:
+        super().__init__(server, sock, *more)
+        sock.settimeout(HEAD_S)
+
+
 class Closing(Gateway_10):
     """Of a request that is answered before it was read to its end, cheroot reads the rest into
     memory, however long it is, or takes it for the next request. Here a part is thrown away, so
@@ -96,6 +132,8 @@ class Closing(Gateway_10):
     def respond(self) -> None:
         """The whole of it, each byte within its time."""
         line = self.req.conn.socket
+        if self.req.chunked_read:
+            self.req.rfile.rfile = Pieces(self.req.rfile.rfile)
         line.settimeout(READ_S if self.req.method == b"GET" else IDLE_S)
         try:
             super().respond()
@@ -107,7 +145,7 @@ class Closing(Gateway_10):
     ) -> Any:
         """As WSGI has it."""
         rest = self.req.rfile
-        unread = not rest.closed if self.req.chunked_read else getattr(rest, "remaining", 0) > 0
+        unread = not rest.closed if self.req.chunked_read else getattr(rest, "remaining", 0) != 0
         if unread:
             self.req.close_connection = True
             _throw_away(rest, self.req.conn.socket)
@@ -146,9 +184,10 @@ def main() -> None:
         app_of(root, int(most), secret, living),
         numthreads=THREADS,
         request_queue_size=THREADS,
-        timeout=HEAD_S,
+        timeout=IDLE_S,
         server_name="tally",
     )
+    server.ConnectionClass = Line
     server.gateway = Closing
     server.max_request_header_size = HEAD
     server.prepare()
@@ -158,9 +197,11 @@ def main() -> None:
     threading.Thread(target=server.serve, daemon=True).start()
     threading.Thread(target=_forever, args=(root, float(keep_s)), daemon=True).start()
     print(json.dumps({"port": server.bind_addr[1]}), flush=True)  # noqa: T201
-    for line in sys.stdin:
-        living.told(json.loads(line))
-    os._exit(0)  # what is on its way is tried again by who sends it
+    try:
+        for line in sys.stdin:
+            living.told(json.loads(line))
+    finally:  # what is on its way is tried again by who sends it
+        os._exit(0)
 
 
 if __name__ == "__main__":

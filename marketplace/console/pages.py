@@ -8,9 +8,10 @@ across sites.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -56,14 +57,18 @@ async def market(request: Request, parts: PartsDep, who: MaybeViewer) -> HTMLRes
     return page(request, "market", who, devices=devices, trades=trades, stats=stats, used=used)
 
 
+_INSIDE: Final = re.compile(r"/(?![/\\])[!-\[\]-~]*")
+"""A path of ours. Browsers take any number of slashes, either way round, for another host's, and
+leave out what cannot be seen.
+"""
+
+
 @router.get("/sign-in")
 async def sign_in(
     request: Request, who: MaybeViewer, to: Annotated[str, Query(max_length=300)] = "/jobs"
 ) -> HTMLResponse:
     """With any CIP-30 wallet."""
-    parsed = urlsplit(to)
-    inside = to.startswith("/") and not parsed.netloc and "\\" not in to
-    return page(request, "sign-in", who, to=to if inside else "/jobs")
+    return page(request, "sign-in", who, to=to if _INSIDE.fullmatch(to) else "/jobs")
 
 
 @router.get("/jobs/new")

@@ -136,7 +136,7 @@ async def websocket(job_id: str, port: int, path: str, socket: WebSocket) -> Non
             await relay.websocket(far, socket)
             return
         tunnel = Tunnel(parts.hub, job.provider, job.lease, port)
-        target = f"/{path}{query(socket.url.query, 'token')}"
+        target = _quoted(f"/{path}") + query(socket.url.query, "token")
         await socket_stream.carry(socket, tunnel, f"workload:{port}", target, [])
     except TallyError as error:
         await socket.close(1008, error.code[:120])

@@ -45,6 +45,9 @@ _HOPS: Final = frozenset(
 )
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATH: Final = re.compile(r"/v2/(?P<namespace>[^/]+)/(?P<name>[^/]+)/(?P<kind>manifests|blobs)/.+")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._:/=+@~-]*")
+_CLIMBS: Final = re.compile(r"//|/\.\.?(/|$)")
+"""What is passed on is read again, by httpx and by Distribution, as another path."""
 _FULL: Final = 413
 _log = structlog.get_logger("registry")
 
@@ -116,7 +119,10 @@ class Door:
     # ---- passing on ------------------------------------------------------------------------------
 
     async def _pass(self, request: Request) -> Response:
-        place = _PATH.fullmatch(request.url.path)
+        path = request.url.path
+        if _CLIMBS.search(path) or not _PLAIN.fullmatch(path):
+            return _error(404, "NAME_UNKNOWN", "there is no such path")
+        place = _PATH.fullmatch(path)
         if request.method not in _WRITES:
             self._look(request, place)
             return await self._send(request)

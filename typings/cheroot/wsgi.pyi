@@ -1,6 +1,8 @@
 from socket import socket
 from typing import Any
 
+from cheroot.server import HTTPConnection
+
 class Gateway_10:
     req: Any
     def respond(self) -> None: ...
@@ -11,6 +13,7 @@ class Gateway_10:
 class Server:
     bind_addr: tuple[str, int]
     gateway: type[Gateway_10]
+    ConnectionClass: type[HTTPConnection]
     socket: socket
     max_request_header_size: int
     def __init__(

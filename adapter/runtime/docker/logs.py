@@ -36,9 +36,10 @@ def copy_new(container: Any, lease: str, logs: LogStore, cursor: Path) -> None:
             fresh += text
             newest = when
     if fresh:
+        at = logs.end(lease) - known
         if len(fresh) > known:
             logs.append(lease, bytes(fresh[known:]), limit)
-        disk.write_whole(cursor, f"{newest} {logs.end(lease)}".encode())
+        disk.write_whole(cursor, f"{newest} {at + len(fresh)}".encode())
 
 
 def begin(lease: str, logs: LogStore, cursor: Path) -> None:

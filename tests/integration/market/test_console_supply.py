@@ -70,3 +70,28 @@ def test_a_price_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
                 assert (await client.get("/offers", params={"hourly": text})).status_code == 422
 
     anyio.run(run)
+
+
+def test_whoever_signed_in_is_led_to_a_page_of_ours(tmp_path: Path) -> None:
+    """As a browser reads an address: slashes of either kind lead to another's host, and what cannot
+    be seen is left out.
+    """
+
+    async def run() -> None:
+        async with market(f"sqlite:///{tmp_path}/m.db", tmp_path, console=True) as (url, _):
+            async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+
+                async def led(to: str) -> str:
+                    page = (await client.get("/sign-in", params={"to": to})).text
+                    return page.partition('data-to="')[2].partition('"')[0]
+
+                for good in ("/jobs", "/jobs/job_1", "/sessions/new?image=a/b:1", "/"):
+                    assert await led(good) == good
+                for bad in (
+                    "//evil.example", "///evil.example", "/\\evil.example", "\\\\evil.example",
+                    "/\t/evil.example", "/\n/evil.example", "https://evil.example", "evil.example",
+                    "javascript:alert(1)", "", "/jobs\\..", "/é",
+                ):  # fmt: skip
+                    assert await led(bad) == "/jobs", bad
+
+    anyio.run(run)

@@ -279,7 +279,7 @@ def test_a_page_learns_no_token_and_sets_nothing_of_the_markets(tmp_path) -> Non
 def test_a_port_is_reached_by_websocket(tmp_path) -> None:
     async def run() -> None:
         async def echo(socket) -> None:
-            await socket.send("first")
+            await socket.send(socket.request.path)
             async for message in socket:
                 await socket.send(message)
 
@@ -290,8 +290,9 @@ def test_a_port_is_reached_by_websocket(tmp_path) -> None:
             port = next(iter(server.sockets)).getsockname()[1]
             job = await serving(client, one, tasks, port)
             base = str(client.base_url).rstrip("/").replace("http", "ws", 1)
-            async with connect(f"{base}/p/{job}/8888/ws?token={bearer(client)}") as socket:
-                assert await socket.recv() == "first"
+            path = "/a%20b%3Fc%23d/%C3%A9/ws"  # what a path's parts may hold is no query's yet
+            async with connect(f"{base}/p/{job}/8888{path}?q=1&token={bearer(client)}") as socket:
+                assert await socket.recv() == f"{path}?q=1"
                 for message in ("text", b"bytes", "x" * 200_000):
                     await socket.send(message)
                     assert await socket.recv() == message

@@ -10,8 +10,9 @@ import random
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import anyio
@@ -291,6 +292,39 @@ def test_nobody_gets_beyond_his_quota(tmp_path: Path) -> None:
         assert await other.used() <= quota + ENTRY
 
     story(tmp_path, tell, quota)
+
+
+def test_a_path_that_leads_elsewhere_goes_round_no_quota(tmp_path: Path) -> None:
+    """The door would see a name that nobody has; what it passes on, another."""
+
+    def asked(at: str, method: str, path: str, headers: dict[str, str]) -> int:
+        line = HTTPConnection(at, timeout=30)  # it sends a path as it is written
+        with closing(line):
+            line.request(method, path, b"", headers)
+            return line.getresponse().status
+
+    async def tell(world: World) -> None:
+        me = world.people["me"]
+        before = await me.used()
+        head = await me.head("train")
+        good = me.path("train", "blobs/uploads/")
+        for climb in (
+            "/../../..",
+            "/%2e%2e/%2e%2e/%2e%2e",
+            "/..//..//..//..//..//..",
+            "/./../../..",
+        ):
+            for path in (
+                f"/v2/zzz/zzz/blobs{climb}{good.removeprefix('/v2')}",
+                good.replace("/train", "//train"),
+            ):
+                for method in ("POST", "GET"):
+                    status = await anyio.to_thread.run_sync(asked, world.name, method, path, head)
+                    assert status == 404, path
+        assert await me.used() == before
+        assert await anyio.to_thread.run_sync(asked, world.name, "POST", good, head) == 202
+
+    story(tmp_path, tell)
 
 
 def test_the_room_of_what_was_deleted_comes_back(tmp_path: Path) -> None:

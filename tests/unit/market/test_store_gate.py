@@ -40,6 +40,7 @@ class Door:
         self.now, self.came, self.answers = 100.0, list[Environ](), answers
         self.there = {MINE, THEIRS}
         self.files = set[str]()
+        self.silent = False
         self.slow, self.open = False, list[Callable[[], None]]()
         self.living = Living(lambda: self.now)
         self.living.told({"lease_1": MINE, "lease_2": THEIRS})
@@ -65,6 +66,8 @@ class Door:
             raise RuntimeError
         if environ["PATH_INFO"].endswith("/fault later"):
             return self._broken()
+        if self.silent:
+            return []
         start_response(self.answers, [])
         return [b""]
 
@@ -85,7 +88,7 @@ class Door:
         answer = self.gate(asked, start)
         if self.slow and isinstance(answer, Leaving):  # it reads nothing of it yet
             self.open.append(answer.close)
-            return int(status[0].split()[0]), ""
+            return int(status[0].split()[0]) if status else 0, ""
         self.body = b"".join(answer)
         told: dict[str, Any] = json.loads(self.body) if self.body else {}
         return int(status[0].split()[0]), told.get("code", "")
@@ -167,6 +170,7 @@ def test_an_ended_lease_is_out_with_the_next_word_and_all_are_when_there_is_none
         ("MOVE", f"/{MINE}/a", f"/{MINE}/..%5C{THEIRS}"),
         ("PUT", f"/{MINE}/\r../{THEIRS}/a", ""),
         ("PUT", f"/{MINE}/{'a' * 256}", ""),
+        ("PUT", f"/{MINE}{'/a' * 2050}", ""),
     ],
 )
 def test_a_token_reaches_nothing_but_its_store(method: str, path: str, to: str) -> None:
@@ -312,6 +316,47 @@ def test_what_was_there_before_a_write_that_was_refused_stays() -> None:
     theirs = f"/{THEIRS}/a"
     assert door.ask("PUT", theirs) == (403, "STORE_PATH")
     assert door.ask("DELETE", theirs, until(101, store=THEIRS))[0] == 204
+
+
+def test_as_many_removals_are_refused_as_writes_failed_also_while_one_is_under_way() -> None:
+    door, name = Door("507 Insufficient Storage"), f"/{MINE}/a"
+    for _ in range(2):
+        door.ask("PUT", name)
+    door.answers = "204 No Content"
+    assert [door.ask("DELETE", name)[0] for _ in range(3)] == [409, 409, 204]
+    with pytest.raises(RuntimeError):  # no answer at all
+        door.ask("PUT", f"/{MINE}/fault")
+    assert door.ask("DELETE", f"/{MINE}/fault") == (409, "STORE_KEPT")
+    door.silent = True  # a write that was cut off, which the server has not noticed yet
+    door.slow = True
+    door.ask("PUT", name)
+    door.slow = door.silent = False
+    assert [door.ask("DELETE", name)[0] for _ in range(2)] == [409, 409]
+    door.open.pop()()
+    assert [door.ask("DELETE", name)[0] for _ in range(2)] == [409, 204]
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "status"),
+    [
+        ("PUT", {"CONTENT_LENGTH": str(1 << 40)}, 200),
+        ("PUT", {"HTTP_TRANSFER_ENCODING": "chunked"}, 200),
+        ("PUT", {"CONTENT_LENGTH": "-5"}, 413),
+        ("PROPFIND", {"CONTENT_LENGTH": "500"}, 200),
+        ("PROPFIND", {"CONTENT_LENGTH": str(1 << 20)}, 413),
+        ("PROPFIND", {"HTTP_TRANSFER_ENCODING": "chunked"}, 413),
+        ("MOVE", {"CONTENT_LENGTH": "1", "HTTP_DESTINATION": f"/{MINE}/b"}, 413),
+        ("MOVE", {"CONTENT_LENGTH": "0", "HTTP_DESTINATION": f"/{MINE}/b"}, 200),
+        ("DELETE", {"CONTENT_LENGTH": "1"}, 413),
+        ("MKCOL", {"HTTP_TRANSFER_ENCODING": "chunked"}, 413),
+        ("GET", {"CONTENT_LENGTH": "9"}, 413),
+    ],
+)
+def test_only_a_files_content_is_large(method: str, said: dict[str, str], status: int) -> None:
+    """What else has a body takes the server's memory, or time in which its lease may end."""
+    door = Door()
+    code = "" if status == 200 else "STORE_BODY"
+    assert door.ask(method, f"/{MINE}/a", HTTP_DEPTH="1", **said) == (status, code)
 
 
 def test_its_owner_reaches_it_until_the_time_is_over_whether_a_lease_lives_or_not() -> None:
