@@ -1,12 +1,13 @@
 """A provider at home: its own network, its own Docker, behind a router that translates addresses and
 lets nobody in. Three network namespaces, of which the market's is this machine's own.
 
-    market (this machine)  198.51.100.1 --- .2  box  10.77.0.1 --- .2  home: dockerd, adapter
+    market (this machine)  198.51.100.5 --- .6  box  10.77.0.1 --- .2  home: dockerd, adapter
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -28,8 +29,9 @@ from tests.e2e.support.embedded import PATIENCE_S, World, embedded
 from tests.ports import free_port
 from tests.requires import need_devnet, need_docker
 
-OUTSIDE: Final = "198.51.100.1"  # RFC 5737: nobody's
-BOX: Final = "198.51.100.2"
+OUTSIDE: Final = "198.51.100.5"
+"""RFC 5737: nobody's. Not .1, the way to which every adapter asks for its own address."""
+BOX: Final = "198.51.100.6"
 HOME: Final = "10.77.0.2"
 
 
@@ -44,6 +46,14 @@ def within(namespace: str) -> tuple[str, ...]:
     mount another /sys, without the control groups that Docker needs).
     """
     return ("nsenter", f"--net=/run/netns/{namespace}")
+
+
+@contextmanager
+def outside() -> Generator[None]:
+    """Nobody else on this machine has :data:`OUTSIDE` meanwhile."""
+    with (Path(tempfile.gettempdir()) / "tally-outside.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
@@ -171,6 +181,7 @@ async def home(*ports: int) -> AsyncGenerator[None]:
     """
     before = {name: os.environ.get(name) for name in ("DOCKER_HOST", "TALLY_TEST_HOME")}
     async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(outside())
         namespace = stack.enter_context(network())
         address = stack.enter_context(docker(namespace))
         for port in ports:

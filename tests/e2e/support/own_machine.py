@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from adapter.mesh.netns import run
-from tests.e2e.support.behind_nat import BOX, OUTSIDE, within
+from tests.e2e.support.behind_nat import BOX, OUTSIDE, outside, within
 from tests.e2e.support.embedded import TALLY
 
 CALLS: Final = """
@@ -90,17 +90,18 @@ def own_machine() -> Iterator[OwnMachine]:
     tag = f"{os.getpid() % 100_000:x}"
     name, up = f"tally-own-{tag}", f"to{tag}"
     made = OwnMachine(name, f"tg{tag}")
-    try:
-        run("ip", "netns", "add", name)
-        run("ip", "link", "add", up, "type", "veth", "peer", "name", "eth0", "netns", name)
-        run("ip", "address", "add", f"{OUTSIDE}/30", "dev", up)
-        run("ip", "link", "set", up, "up")
-        for line in (
-            ("link", "set", "lo", "up"), ("address", "add", f"{BOX}/30", "dev", "eth0"),
-            ("link", "set", "eth0", "up"), ("route", "add", "default", "via", OUTSIDE),
-        ):  # fmt: skip
-            run("ip", "-n", name, *line)
-        yield made
-    finally:
-        made.end()
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+    with outside():
+        try:
+            run("ip", "netns", "add", name)
+            run("ip", "link", "add", up, "type", "veth", "peer", "name", "eth0", "netns", name)
+            run("ip", "address", "add", f"{OUTSIDE}/30", "dev", up)
+            run("ip", "link", "set", up, "up")
+            for line in (
+                ("link", "set", "lo", "up"), ("address", "add", f"{BOX}/30", "dev", "eth0"),
+                ("link", "set", "eth0", "up"), ("route", "add", "default", "via", OUTSIDE),
+            ):  # fmt: skip
+                run("ip", "-n", name, *line)
+            yield made
+        finally:
+            made.end()
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
